@@ -102,14 +102,12 @@ fn texts_are_exported_without_personal_data_and_counts_add_up() -> TestResult {
     Ok(())
 }
 
-/// The text of a line may be in `metadata`, and that of the next beside it.
 #[test]
 fn texts_are_replaced_in_the_column_that_they_were_read_from() -> TestResult {
     let work = workspace("[pii]\n")?;
     let rows = [
-        json!({"id": "a", "metadata": {"text": "write to a@b.co."}}),
-        json!({"id": "b", "text": "or to c@d.fr.", "metadata": {"text": "not e@f.gr"}}),
-        json!({"id": "c", "text": "8.8.8.8"}),
+        json!({"id": "a", "metadata": {"text": "write to a@b.co.", "note": "not e@f.gr"}}),
+        json!({"id": "c", "metadata": {"text": "8.8.8.8"}}),
     ];
     let go = |out: &str| {
         let mut command = work.command("run", out);
@@ -122,17 +120,22 @@ fn texts_are_replaced_in_the_column_that_they_were_read_from() -> TestResult {
         let column = found.column_by_name(name).map(AsArray::as_string::<i32>);
         column.into_iter().flatten().map(|text| text.map(str::to_owned)).collect()
     };
-    let [text, inner] = ["text", "metadata.text"].map(column);
-    let expected = |texts: [Option<&str>; 3]| texts.map(|text| text.map(str::to_owned)).to_vec();
-    assert_eq!(text, expected([None, Some("or to <email-pii>."), Some("<ip-pii>")]));
-    assert_eq!(inner, expected([Some("write to <email-pii>."), Some("not e@f.gr"), None]));
+    let [text, note] = ["text", "note"].map(column);
+    let expected = |texts: [Option<&str>; 2]| texts.map(|text| text.map(str::to_owned)).to_vec();
+    assert_eq!(text, expected([Some("write to <email-pii>."), Some("<ip-pii>")]));
+    assert_eq!(note, expected([Some("not e@f.gr"), None]));
 
-    // Values of several types are exported as JSON, where no text can be replaced.
-    let odd = json!({"id": "d", "text": "x", "metadata": "none"});
-    work.write_lines("mixed.jsonl", rows.into_iter().chain([odd]))?;
-    go("odd")
-        .code(65)
-        .stderr(contains("row 1").and(contains("give all rows their texts in one column")));
+    // The texts of other lines are in another column, or in JSON, where none can be replaced.
+    let [beside, odd] = [
+        json!({"id": "d", "text": "or to c@d.fr."}),
+        json!({"id": "d", "text": "x", "metadata": "none"}),
+    ];
+    for (out, line) in [("beside", beside), ("odd", odd)] {
+        work.write_lines("mixed.jsonl", rows.clone().into_iter().chain([line]))?;
+        go(out)
+            .code(65)
+            .stderr(contains("row 1").and(contains("give all rows their texts in one column")));
+    }
     Ok(())
 }
 

@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use serde_json::json;
 
 use polysift::config::RunConfig;
-use polysift::input::{DocumentStream, Reject, StreamDocument};
+use polysift::input::{DocumentStream, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
 use polysift::run::RunDir;
@@ -65,7 +65,7 @@ enum Format {
     Text,
 }
 
-type Parsed = Result<StreamDocument, Reject>;
+type Parsed = Result<StreamDocument, (u64, String)>;
 
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let run = args.run_directory.clone().or_else(|| args.base.run.clone());
@@ -107,7 +107,7 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
         for document in block {
             match document {
                 Ok(document) => documents.push(document),
-                Err(reject) => rejects.push((reject.row, reject.reason)),
+                Err(reject) => rejects.push(reject),
             }
         }
         annotator.identify_languages(&mut documents);

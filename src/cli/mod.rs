@@ -37,7 +37,7 @@ use polysift::cluster::array_expression;
 use polysift::config::RunConfig;
 use polysift::corpus::Context;
 use polysift::corpus::work::stages_of;
-use polysift::input::{RowsRequest, row_values};
+use polysift::input::row_values;
 use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Stage, Worker};
@@ -322,8 +322,9 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
             context.inspect(paths, *json)?;
         }
         Command::Inspect { paths, rows, sort_by, ascending, json } => {
+            let files = views::inspect::inspected_files(paths)?;
             let (count, sort_by) = (rows.unwrap_or(DEFAULT_ROWS), sort_by.as_deref());
-            context.rows(paths, RowsRequest { count, sort_by, ascending: *ascending }, *json)?;
+            print_rows(&row_values(&files, count, sort_by, *ascending, stop)?, *json);
         }
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Annotate(args) => annotate::run(args, stop)?,
@@ -489,19 +490,6 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    fn rows(&self, paths: &[PathBuf], request: RowsRequest<'_>, json: bool) -> Result<()> {
-        let files = views::inspect::inspected_files(paths)?;
-        for row in row_values(&files, request, self.stop)? {
-            if json {
-                printer::line(&row.to_string());
-            } else {
-                summary::print_tree(&row, "");
-                printer::line("");
-            }
-        }
-        Ok(())
-    }
-
     fn report(&self, args: &ReportArgs) -> Result<()> {
         let written = self.with_run(args.run.path(), |context| {
             let other = args.request.compare.as_deref().map(Path::new);
@@ -542,6 +530,17 @@ impl CommandContext<'_> {
             show(&json!({"total": total}));
         }
         Ok(())
+    }
+}
+
+fn print_rows(rows: &[Value], json: bool) {
+    for row in rows {
+        if json {
+            printer::line(&row.to_string());
+        } else {
+            summary::print_tree(row, "");
+            printer::line("");
+        }
     }
 }
 

@@ -17,8 +17,8 @@ use polysift_base::progress::Stop;
 use polysift_base::sample::Ranks;
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, InputFile, TableCounts, label_class, named_tables, read_table,
-    shown, table_columns,
+    ColumnKind, ColumnRequest, InputFile, label_class, named_tables, read_table, shown,
+    table_columns,
 };
 
 /// Columns of the text and of its class, which is given by scores, or by labels as in
@@ -124,7 +124,7 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
     for file in &files {
         let mut source = SourceCard::default();
-        let counts = read(request, file, stop, &mut |outcome| {
+        let (rows, rejected) = read(request, file, stop, &mut |outcome| {
             source.rows += 1;
             let sample = match outcome {
                 Ok(sample) => sample,
@@ -139,8 +139,8 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
                 source.drop_rows("repeated", 1);
             }
         })?;
-        source.drop_rows("malformed", counts.rejected);
-        source.files.push(SourceFile { rows: counts.rows, ..SourceFile::of(file)? });
+        source.drop_rows("malformed", rejected);
+        source.files.push(SourceFile { rows, ..SourceFile::of(file)? });
         card.sources.insert(file.name.clone(), source);
     }
     let (samples, labels) = (samples.into_values().collect(), ["toxic", "nontoxic"]);
@@ -152,13 +152,14 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
 /// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-/// Passes every row of `file` to `each` as a sample, or the reason to skip it.
+/// Passes every row of `file` to `each` as a sample, or the reason to skip it. Returns what
+/// [`read_table`] does.
 fn read(
     request: &ToxicityRequest,
     file: &InputFile,
     stop: &Stop,
     each: &mut dyn FnMut(Result<DatasetSample, &'static str>),
-) -> Result<TableCounts> {
+) -> Result<(u64, u64)> {
     let format = request.format(file)?;
     let columns = [
         ColumnRequest::new(format.text, ColumnKind::Scalar, true),

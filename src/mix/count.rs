@@ -153,7 +153,7 @@ impl TokenCounter {
             Ok(())
         });
         failure.map_or(Ok(()), Err)?;
-        let num_rows = table?.rows;
+        let (num_rows, _) = table?;
         writer.flush(progress)?;
         writer.writer.finish()?;
         let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);

@@ -66,8 +66,7 @@ impl ScanRequest {
     pub fn wants_any_id(&self, heads: &[HeadColumn<'_>]) -> bool {
         self.ids.iter().any(|&(head, logit)| {
             let logits = heads.get(head).map_or(&[][..], |column| column.logits);
-            // Equal zeros of both signs share a place in the order. The compiler vectorises a full
-            // count.
+            // Zeros of both signs are equal. The compiler vectorises a full count.
             logits.iter().filter(|&&found| found == logit).count() > 0
         })
     }

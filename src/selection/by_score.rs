@@ -1,10 +1,10 @@
 //! Computes thresholds on the score: fixed ones, and those of FineWeb2-HQ's filters, which are
 //! quantiles of the first scores of each file.
 //!
-//! The sample has the first floor(1,000,000 / F) scored rows of each of the F input files,
-//! regardless of shards. The threshold is the quantile of these scores at 1 − rate (or at rate, see
-//! [`bound`]), interpolated linearly and bit by bit as in numpy. Scores strictly above it are kept
-//! (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
+//! The sample has the first floor(1,000,000 / F) scored rows, at least one, of each of the F input
+//! files, regardless of shards. The threshold is the quantile of these scores at 1 − rate (or at
+//! rate, see [`bound`]), interpolated linearly and bit by bit as in numpy. Scores strictly above it
+//! are kept (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
 //! (`toxic_filter.py`). Rates count documents, whatever the weight. As in the reference, every
 //! threshold samples all scored documents, not the survivors of earlier ones.
 //!
@@ -29,7 +29,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     let threshold = view.threshold;
     let limit = match threshold.kind {
         ThresholdKind::Fixed(_) => 0,
-        _ => rows_per_file(view.corpus)?,
+        _ => rows_per_file(view.corpus),
     };
     let new = || {
         let sample = QuantileSample { limit, by_file: BTreeMap::new() };
@@ -53,7 +53,7 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
                 let Some(alive) = candidates.alive(i) else { continue };
                 let rank = RankKey::of_logit(candidates.logits[i], threshold.keep);
                 for (kept, (bound, parent)) in kept.iter_mut().zip(bounds.iter().zip(&parents)) {
-                    if alive.has(*parent) && bound.keeps(rank, score, &candidates.row(i)) {
+                    if alive >> parent & 1 == 1 && bound.keeps(rank, score, &candidates.row(i)) {
                         kept.add(candidates.weight(i));
                     }
                 }
@@ -64,16 +64,9 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-fn rows_per_file(corpus: &dyn Corpus) -> Result<usize> {
+fn rows_per_file(corpus: &dyn Corpus) -> usize {
     let files: HashSet<usize> = (0..corpus.num_shards()).map(|shard| corpus.file(shard)).collect();
-    let num_files = files.len();
-    if num_files > SAMPLE_ROWS {
-        let reason = format!(
-            "`published` samples {SAMPLE_ROWS} rows, less than one of each of {num_files} files"
-        );
-        return Err(Error::config("selection.mode", reason));
-    }
-    Ok(SAMPLE_ROWS / num_files.max(1))
+    (SAMPLE_ROWS / files.len().max(1)).max(1)
 }
 
 /// Scores from the beginnings of files, sampled from consecutive shards.

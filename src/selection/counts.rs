@@ -38,8 +38,8 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// Adds one document. The sum wraps if the corpus weighs 2^64 or more: `Survey` sums in 128
-    /// bits and refuses such a corpus before a sum is used.
+    /// Adds one document.
+    #[inline]
     pub fn add(&mut self, weight: u64) {
         self.merge(Self { num_documents: 1, weight });
     }
@@ -61,10 +61,7 @@ impl Merge for Amount {
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct KeyCounts {
     /// `[RADIX]`
-    documents: Vec<u64>,
-    /// `[RADIX]`: weight of a cell's documents beyond 1 each, modulo 2^64. Empty as long as every
-    /// document weighs 1.
-    excess: Vec<u64>,
+    pub(super) cells: Vec<Amount>,
     /// `[RADIX]`: largest score in each cell. Empty if cells hold more than one logit.
     scores: Vec<f32>,
     has_zero_weights: bool,
@@ -72,26 +69,14 @@ pub(super) struct KeyCounts {
 
 impl KeyCounts {
     /// Makes empty counts; `with_scores` is for the digit that completes the logit.
-    pub(crate) fn new(with_scores: bool) -> Self {
-        Self {
-            documents: vec![0; RADIX],
-            excess: Vec::new(),
-            scores: if with_scores { vec![f32::NEG_INFINITY; RADIX] } else { Vec::new() },
-            has_zero_weights: false,
-        }
+    pub(super) fn new(with_scores: bool) -> Self {
+        let scores = if with_scores { vec![f32::NEG_INFINITY; RADIX] } else { Vec::new() };
+        Self { cells: vec![Amount::default(); RADIX], scores, has_zero_weights: false }
     }
 
     #[inline]
-    pub(crate) fn add(&mut self, digit: usize, weight: u64) {
-        self.documents[digit] += 1;
-        if weight != 1 {
-            self.add_excess(digit, weight);
-        }
-    }
-
-    fn add_excess(&mut self, digit: usize, weight: u64) {
-        self.excess.resize(RADIX, 0);
-        self.excess[digit] = self.excess[digit].wrapping_add(weight.wrapping_sub(1));
+    pub(super) fn add(&mut self, digit: usize, weight: u64) {
+        self.cells[digit].add(weight);
         self.has_zero_weights |= weight == 0;
     }
 
@@ -104,8 +89,7 @@ impl KeyCounts {
     /// Returns the cell in which the running weight reaches `target`, and the sum before it.
     pub(super) fn reach(&self, target: u64) -> Option<(usize, Amount)> {
         let mut before = Amount::default();
-        for digit in 0..RADIX {
-            let cell = self.cell(digit);
+        for (digit, &cell) in self.cells.iter().enumerate() {
             if before.weight + cell.weight >= target {
                 return Some((digit, before));
             }
@@ -116,16 +100,8 @@ impl KeyCounts {
 
     pub(super) fn total(&self) -> Amount {
         let mut total = Amount::default();
-        for digit in 0..RADIX {
-            total.merge(self.cell(digit));
-        }
+        self.cells.iter().for_each(|&cell| total.merge(cell));
         total
-    }
-
-    pub(super) fn cell(&self, digit: usize) -> Amount {
-        let num_documents = self.documents[digit];
-        let excess = self.excess.get(digit).copied().unwrap_or_default();
-        Amount { num_documents, weight: num_documents.wrapping_add(excess) }
     }
 
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
@@ -135,21 +111,14 @@ impl KeyCounts {
     /// Returns true if `needed` of the cell's weight means all of its documents. This holds for a
     /// single document; otherwise, documents without weight may rank behind the last one needed.
     pub(super) fn takes_whole(&self, digit: usize, needed: u64) -> bool {
-        let cell = self.cell(digit);
+        let cell = self.cells[digit];
         cell.num_documents == 1 || cell.weight == needed && !self.has_zero_weights
     }
 }
 
 impl Merge for KeyCounts {
     fn merge(&mut self, other: Self) {
-        for (mine, theirs) in self.documents.iter_mut().zip(other.documents) {
-            *mine += theirs;
-        }
-        if !other.excess.is_empty() {
-            self.excess.resize(RADIX, 0);
-        }
-        let excess = self.excess.iter_mut().zip(other.excess);
-        excess.for_each(|(mine, theirs)| *mine = mine.wrapping_add(theirs));
+        self.cells.merge(other.cells);
         let scores = self.scores.iter_mut().zip(other.scores);
         scores.for_each(|(mine, theirs)| *mine = mine.max(theirs));
         self.has_zero_weights |= other.has_zero_weights;
@@ -159,10 +128,8 @@ impl Merge for KeyCounts {
 /// A first survey of one head's scores in a language; those dropped by a cascade have none.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Survey {
-    num_scored: u64,
-    weight_scored: u128,
-    pub(super) num_dropped: u64,
-    pub(super) weight_dropped: u128,
+    pub(super) scored: Amount,
+    pub(super) dropped: Amount,
     pub(super) num_unscored: u64,
     pub(super) num_nan: u64,
     /// Minimum and maximum finite score.
@@ -172,9 +139,9 @@ pub(super) struct Survey {
 impl Survey {
     /// Adds documents with a score; each weighs 1 if there are no weights.
     pub(crate) fn add(&mut self, scores: &[f32], weights: Option<&[u64]>) {
-        self.num_scored += scores.len() as u64;
-        let sum = |weights: &[u64]| weights.iter().map(|&w| u128::from(w)).sum::<u128>();
-        self.weight_scored += weights.map_or(scores.len() as u128, sum);
+        let num_documents = scores.len() as u64;
+        let sum = |weights: &[u64]| weights.iter().copied().fold(0, u64::wrapping_add);
+        self.scored.merge(Amount { num_documents, weight: weights.map_or(num_documents, sum) });
         let (mut min, mut max) = self.range.unwrap_or((f32::INFINITY, f32::NEG_INFINITY));
         for &score in scores {
             let is_finite = score.is_finite();
@@ -184,18 +151,11 @@ impl Survey {
         self.range = (min <= max).then_some((min, max));
     }
 
-    pub(super) fn dropped(&self) -> Amount {
-        Amount { num_documents: self.num_dropped, weight: self.weight_dropped as u64 }
-    }
-
-    /// Returns all scored and dropped documents; `None` if their weight exceeds 64 bits.
-    pub(super) fn whole(&self) -> Option<Amount> {
-        let weight = u64::try_from(self.weight_scored + self.weight_dropped).ok()?;
-        Some(Amount { num_documents: self.num_scored + self.num_dropped, weight })
-    }
-
-    pub(super) fn scored(&self) -> Amount {
-        Amount { num_documents: self.num_scored, weight: self.weight_scored as u64 }
+    /// Returns all scored and dropped documents.
+    pub(super) fn whole(&self) -> Amount {
+        let mut whole = self.scored;
+        whole.merge(self.dropped);
+        whole
     }
 
     /// Returns the minimum and maximum finite score (zeros unsigned); `None` if no score is finite.
@@ -206,10 +166,8 @@ impl Survey {
 
 impl Merge for Survey {
     fn merge(&mut self, other: Self) {
-        self.num_scored += other.num_scored;
-        self.weight_scored += other.weight_scored;
-        self.num_dropped += other.num_dropped;
-        self.weight_dropped += other.weight_dropped;
+        self.scored.merge(other.scored);
+        self.dropped.merge(other.dropped);
         self.num_unscored += other.num_unscored;
         self.num_nan += other.num_nan;
         let ranges = self.range.into_iter().chain(other.range);
@@ -329,7 +287,7 @@ mod tests {
         let mut survey = Survey::default();
         survey.add(&[f32::INFINITY, 2.0, f32::NEG_INFINITY], None);
         assert_eq!(survey.range(), Some((2.0, 2.0)));
-        assert_eq!(survey.scored().num_documents, 3);
+        assert_eq!(survey.scored.num_documents, 3);
     }
 
     #[test]

@@ -58,14 +58,9 @@ use self::scan::View;
 use polysift_base::error::Result;
 use polysift_config::Mode;
 
-/// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate] defines
-/// them. Scans it once or twice per threshold, at most ten times with ids, in parallel over shards.
-///
-/// # Errors
-/// Returns the errors of the corpus; [`Error::Config`](polysift_base::Error::Config) for thresholds
-/// that [`plan_thresholds`] refuses, for a corpus that weighs 2^64 or more, and in published mode
-/// for more than a million files or a quantile that is not finite;
-/// [`Error::Shape`](polysift_base::Error::Shape) for a corpus that changes between scans.
+/// Computes `thresholds` (see [`plan_thresholds`]) for `corpus`, as the [crate] defines them. Scans it
+/// once or twice per threshold, at most ten times with ids, in parallel over shards. Refuses a corpus
+/// that changes between scans and, in published mode, a quantile that is not finite.
 pub fn select(corpus: &dyn Corpus, thresholds: &[Threshold], mode: Mode) -> Result<Selection> {
     plan::check("", thresholds)?;
     let mut selection =

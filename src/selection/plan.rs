@@ -68,10 +68,6 @@ impl Threshold {
 /// removals come first, then thresholds, retentions and budgets, each by name of the head; random
 /// heads come last. For a head that the language lacks, a removal or threshold is skipped, see
 /// [`Selection::skipped`](super::Selection::skipped); others select nothing.
-///
-/// # Errors
-/// [`Error::Config`] for an incomplete or repeating order, a retention without rates, a threshold
-/// that is not finite, several rates of more than one retention, or more than [`MAX_RATES`].
 pub fn plan_thresholds(
     language: &str,
     settings: &LanguageThresholds,
@@ -130,9 +126,6 @@ pub(crate) fn check(place: &str, thresholds: &[Threshold]) -> Result<()> {
             ThresholdKind::Retain(rates) if rates.is_empty() || rates.len() > MAX_RATES => {
                 let reason = format!("has {} rates; 1 to {MAX_RATES} are allowed", rates.len());
                 return config("retention", reason);
-            }
-            ThresholdKind::Retain(rates) if !rates.is_sorted_by(|a, b| a < b) => {
-                return config("retention", "rates are not ascending".to_owned());
             }
             ThresholdKind::Retain(rates) if rates.len() > 1 => {
                 if let Some(other) = with_several.replace(head_name.as_str()) {

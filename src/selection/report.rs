@@ -4,7 +4,6 @@
 //! the corpus. JSON readers must parse floats exactly (`serde_json` with `float_roundtrip`).
 
 use std::fmt;
-use std::iter::successors;
 
 use serde::{Deserialize, Serialize};
 
@@ -182,8 +181,7 @@ impl Selection {
         })
     }
 
-    /// Returns true if every threshold treats a document equally with the scores of `one` and of
-    /// `other`, and so with any scores between them.
+    /// Returns true if every threshold treats `one` and `other`, and so any scores between, alike.
     pub fn treats_alike(&self, one: &ScoredDocument<'_>, other: &ScoredDocument<'_>) -> bool {
         let kept = |n: usize, document: &ScoredDocument<'_>| {
             survivors(&self.thresholds[..n], document, |_, _, _| {})
@@ -198,13 +196,13 @@ impl Selection {
         document: &ScoredDocument<'_>,
         at_bound: impl FnMut(usize, usize, bool),
     ) -> u64 {
-        survivors(&self.thresholds, document, at_bound).map_or(0, |alive| alive.0)
+        survivors(&self.thresholds, document, at_bound).unwrap_or_default()
     }
 
     /// Decides a document of the corpus from which the selection was made. This is a pure function.
     pub fn decide(&self, document: &ScoredDocument<'_>) -> Decision<'_> {
         match survivors(&self.thresholds, document, |_, _, _| {}) {
-            Ok(Selections(alive)) => {
+            Ok(alive) => {
                 // Rates ascend, so the first selection has the smallest rate.
                 let outcome = self.outcomes().get(alive.trailing_zeros() as usize);
                 Decision::Kept { retentions: outcome.map_or(Vec::new(), |o| o.retentions.clone()) }
@@ -216,33 +214,16 @@ impl Selection {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Selections(u64);
-
-impl Selections {
-    /// The one selection before the first threshold, which has all documents.
-    pub(super) const ALL: Self = Self(1);
-
-    pub(super) fn has(self, selection: usize) -> bool {
-        self.0 >> selection & 1 == 1
-    }
-
-    pub(super) fn iter(self) -> impl Iterator<Item = usize> {
-        let rests = successors(Some(self.0), |bits| Some(bits & bits.checked_sub(1)?));
-        rests.take_while(|&bits| bits != 0).map(|bits| bits.trailing_zeros() as usize)
-    }
-}
-
-/// Returns the selections that keep the document after all `thresholds`. If there are none, returns
-/// the index of the threshold that removed it from the last one, and the reason.
+/// Returns a bit per selection that keeps the document after all `thresholds`. If there are none,
+/// returns the index of the threshold that removed it from the last one, and the reason.
 /// [`Selection::kept`] explains `at_bound`.
 pub(super) fn survivors(
     thresholds: &[ThresholdReport],
     document: &impl RankedDocument,
     mut at_bound: impl FnMut(usize, usize, bool),
-) -> Result<Selections, (usize, &'static str)> {
-    let mut alive = Selections::ALL;
-    let mut num_before = 1;
+) -> Result<u64, (usize, &'static str)> {
+    // One selection has all documents before the first threshold.
+    let (mut alive, mut num_before) = (1, 1);
     for (at, report) in thresholds.iter().enumerate() {
         let scored = report.threshold.head.and_then(|head| document.scored(head));
         let scored = scored.ok_or((at, "_unscored"))?;
@@ -253,7 +234,7 @@ pub(super) fn survivors(
         let rank = RankKey::of_logit(logit, report.threshold.keep);
         let mut next = 0;
         for (i, outcome) in report.outcomes.iter().enumerate() {
-            if alive.has(parent(i, num_before)) {
+            if alive >> parent(i, num_before) & 1 == 1 {
                 let passes = outcome.bound.keeps(rank, score, document);
                 at_bound(at, i, passes);
                 next |= u64::from(passes) << i;
@@ -262,7 +243,7 @@ pub(super) fn survivors(
         if next == 0 {
             return Err((at, ""));
         }
-        (alive, num_before) = (Selections(next), report.outcomes.len());
+        (alive, num_before) = (next, report.outcomes.len());
     }
     Ok(alive)
 }

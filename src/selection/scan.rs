@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use super::batch::{BatchRow, Corpus, ScanRequest, ScoreBatch};
 use super::counts::{Amount, Histogram, Merge, Survey};
 use super::plan::{Threshold, ThresholdKind};
-use super::report::{Bound, Outcome, Selections, ThresholdReport, parent, split_logits, survivors};
+use super::report::{Bound, Outcome, ThresholdReport, parent, split_logits, survivors};
 use polysift_base::error::{Error, Result};
 
 /// Number of shard groups per thread, which evens out shards of different sizes.
@@ -48,7 +48,8 @@ impl<'a> Candidates<'a> {
         BatchRow { batch: self.batch, at: self.rows.map_or(i, |rows| rows[i]) }
     }
 
-    pub(super) fn alive(&self, i: usize) -> Option<Selections> {
+    /// Returns a bit per selection so far that keeps candidate `i`, or `None` if none does.
+    pub(super) fn alive(&self, i: usize) -> Option<u64> {
         survivors(self.done, &self.row(i), |_, _, _| {}).ok()
     }
 
@@ -58,8 +59,12 @@ impl<'a> Candidates<'a> {
             return self.logits.iter().for_each(|&logit| each(0, logit, 1));
         }
         for (i, &logit) in self.logits.iter().enumerate() {
-            let alive = self.alive(i).into_iter().flat_map(Selections::iter);
-            alive.for_each(|selection| each(selection, logit, self.weight(i)));
+            let alive = self.alive(i).unwrap_or_default();
+            for selection in 0..(u64::BITS - alive.leading_zeros()) as usize {
+                if alive >> selection & 1 == 1 {
+                    each(selection, logit, self.weight(i));
+                }
+            }
         }
     }
 }
@@ -181,19 +186,12 @@ impl View<'_> {
         visit: impl Fn(&mut A, &Candidates<'_>) + Send + Sync,
     ) -> Result<(Survey, A)> {
         let start = || (Survey::default(), new());
-        let (survey, counted) = self.pass(None, start, |(survey, counted), candidates| {
+        self.pass(None, start, |(survey, counted), candidates| {
             survey.num_unscored += candidates.num_unscored;
             survey.num_nan += candidates.num_nan;
-            let dropped = candidates.batch.dropped;
-            survey.num_dropped += dropped.num_documents;
-            survey.weight_dropped += u128::from(dropped.weight);
+            survey.dropped.merge(candidates.batch.dropped);
             survey.add(candidates.scores, candidates.weights);
             visit(counted, candidates);
-        })?;
-        survey.whole().map(|_| (survey, counted)).ok_or_else(|| {
-            let head = &self.threshold.head_name;
-            let reason = format!("the documents scored by head `{head}` weigh 2^64 or more");
-            Error::config("selection.weight", reason)
         })
     }
 
@@ -235,7 +233,7 @@ impl View<'_> {
         found: impl IntoIterator<Item = (Bound, Option<f32>, Amount)>,
     ) -> ThresholdReport {
         let threshold = self.threshold;
-        let all = survey.whole().unwrap_or_default();
+        let all = survey.whole();
         let before = self.done.last().map_or(&[][..], |report| &report.outcomes);
         let outcome = |(i, (bound, score, kept)): (usize, (Bound, Option<f32>, Amount))| {
             let parent = parent(i, self.num_before());
@@ -265,8 +263,8 @@ impl View<'_> {
         };
         ThresholdReport {
             threshold: threshold.clone(),
-            scored: survey.scored(),
-            dropped: survey.dropped(),
+            scored: survey.scored,
+            dropped: survey.dropped,
             num_unscored: survey.num_unscored,
             num_nan: survey.num_nan,
             scores,

@@ -18,7 +18,7 @@ use polysift_config::Keep;
 const GUESS_EVERY: usize = 64;
 /// A guess holds if corpus and sample differ by at most 1/400 of the sample's weight.
 const GUESS_MARGIN: u64 = 400;
-/// Maximum slots of a guess: each takes 768 KiB per thread, 1,280 KiB with weights.
+/// Maximum slots of a guess: each takes 1,280 KiB per thread.
 const MAX_GUESSED: usize = 16;
 
 /// Computes a budget, or a retention or removal at each rate in each of the selections so far.
@@ -97,7 +97,7 @@ impl First {
         })?;
         let (counts, (bins, guessed)) = counted;
         let candidates: Vec<Amount> = counts.iter().map(KeyCounts::total).collect();
-        let all = survey.whole().unwrap_or_default();
+        let all = survey.whole();
         let search = |(i, parent): (usize, usize)| {
             let whole = if order.takes_worst { candidates[parent] } else { all };
             let needed = match view.threshold.kind {
@@ -123,7 +123,7 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         return Ok(nothing);
     }
     let first = First::scan(&View { every: GUESS_EVERY, ..*view }, order, &nothing)?;
-    let margin = first.survey.scored().weight / GUESS_MARGIN;
+    let margin = first.survey.scored.weight / GUESS_MARGIN;
     let mut slots = Vec::new();
     for search in first.searches.iter().filter(|search| search.end.is_none()) {
         let Slot { selection, .. } = search.slot;
@@ -191,7 +191,7 @@ impl Order {
         let key = self.oriented(rank);
         let (prefix, digit) = (key.prefix(level), key.digit(level));
         for (slot, counts) in open.slots.iter().zip(counts) {
-            if slot.prefix == prefix && alive.has(slot.selection) {
+            if slot.prefix == prefix && alive >> slot.selection & 1 == 1 {
                 counts.add(digit, candidates.weight(i));
                 counts.see_score(digit, candidates.scores[i]);
             }
@@ -240,7 +240,7 @@ impl Search {
         let logit_is_known = level + 1 >= ID_LEVEL;
         let is_last = level + 1 == LEVELS;
         if logit_is_known && (is_last || counts.takes_whole(digit, self.needed)) {
-            self.taken.merge(counts.cell(digit));
+            self.taken.merge(counts.cells[digit]);
             self.end = Some(Bound::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
         }
         Some(())

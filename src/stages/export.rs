@@ -16,7 +16,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, BooleanArray, RecordBatch, StringViewArray};
+use arrow_array::{
+    Array, ArrayRef, Float64Array, Int32Array, RecordBatch, StringArray, StringViewArray,
+};
+use arrow_schema::DataType;
 use arrow_select::filter::filter_record_batch;
 use serde_json::{Value, json};
 
@@ -33,12 +36,11 @@ use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
 use polysift_corpus::{Context, Embedded, StageWork};
 use polysift_data::export::{
-    EMBEDDINGS, ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, RowExtras,
-    WriterOptions,
+    EMBEDDINGS, ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, WriterOptions,
 };
 use polysift_data::input::{DocumentInfo, Format, RowReader};
 use polysift_data::parts::{
-    EmbeddingRows, FoundRow, ScoreRows, is_finite_in, read_embeddings, write_pii,
+    EmbeddingRows, FoundRow, ScoreRows, embeddings_array, is_finite_in, read_embeddings, write_pii,
 };
 use polysift_remote as remote;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
@@ -249,7 +251,32 @@ struct Group {
     mask: Vec<bool>,
     /// One per row if texts are replaced, else empty.
     rows: Vec<RedactedRow>,
-    extras: RowExtras,
+    /// Embeddings of the rows, without the documents.
+    embeddings: EmbeddingRows,
+    /// By new column, those of numbers and those of texts.
+    numbers: Vec<Vec<Option<f64>>>,
+    texts: Vec<Vec<Option<String>>>,
+}
+
+impl Group {
+    /// Returns the new columns of `spec`; `pii_counts` are for the last one.
+    fn new_columns(self, spec: &ExportSpec, pii_counts: Vec<i32>) -> Result<Vec<ArrayRef>> {
+        let EmbeddingRows { chunk_offsets, values, hidden_size, .. } = &self.embeddings;
+        let embeddings = spec
+            .embeddings
+            .map(|dtype| embeddings_array(chunk_offsets, values, *hidden_size, dtype));
+        let numbers =
+            self.numbers.into_iter().map(|of| Arc::new(Float64Array::from(of)) as ArrayRef);
+        let texts = self.texts.into_iter().map(|of| Arc::new(StringArray::from(of)) as ArrayRef);
+        let counts: ArrayRef = Arc::new(Int32Array::from(pii_counts));
+        let counts = columns_of(spec, &DataType::Int32).map(|_| Arc::clone(&counts));
+        embeddings.into_iter().chain(numbers.chain(texts).chain(counts).map(Ok)).collect()
+    }
+}
+
+/// Returns the names of the new columns of a type.
+fn columns_of<'a>(spec: &'a ExportSpec, kind: &'a DataType) -> impl Iterator<Item = &'a String> {
+    spec.new_columns.iter().filter(move |(_, of)| of == kind).map(|(name, _)| name)
 }
 
 struct ShardExport<'a> {
@@ -317,11 +344,12 @@ impl<'a> ShardExport<'a> {
                 export.marker.rows += rows;
                 if name == KEPT || context.config.export.keep_removed {
                     let selected =
-                        filter_record_batch(&block.batch, &BooleanArray::from(group.mask))
+                        filter_record_batch(&block.batch, &std::mem::take(&mut group.mask).into())
                             .map_err(|e| Error::decode(&shard.file, "rows", e))?;
-                    export.redact(&selected, &group.rows, &mut group.extras)?;
-                    export.check_embeddings(&group.extras.values)?;
-                    let rows = export.columns.assemble(&selected, &group.extras)?;
+                    let (texts, pii_counts) = export.redact(&selected, &group.rows)?;
+                    export.check_embeddings(&group.embeddings.values)?;
+                    let new = group.new_columns(&job.spec, pii_counts)?;
+                    let rows = export.columns.assemble(&selected, &new, texts.as_ref())?;
                     export.writer(&name)?.write(&rows)?;
                 }
             }
@@ -346,6 +374,7 @@ impl<'a> ShardExport<'a> {
     /// Groups `rows` of the shard by output file.
     fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        let spec = &self.job.spec;
         for (at, &row) in rows.iter().enumerate() {
             self.seek(row)?;
             let (name, rates) = self.decide()?;
@@ -358,31 +387,28 @@ impl<'a> ShardExport<'a> {
             let group = groups.entry(name).or_insert_with(|| Group {
                 mask: vec![false; rows.len()],
                 rows: Vec::new(),
-                extras: RowExtras {
-                    chunk_offsets: vec![0],
-                    new_columns: vec![Vec::new(); self.job.spec.new_columns.len()],
-                    text_columns: vec![Vec::new(); self.job.spec.text_columns.len()],
-                    ..RowExtras::default()
-                },
+                embeddings: EmbeddingRows { chunk_offsets: vec![0], ..EmbeddingRows::default() },
+                numbers: columns_of(spec, &DataType::Float64).map(|_| Vec::new()).collect(),
+                texts: columns_of(spec, &DataType::Utf8).map(|_| Vec::new()).collect(),
             });
             group.mask[at] = true;
-            if self.job.spec.replaces_texts {
+            if spec.replaces_texts {
                 let (id, language) = (id.to_owned(), language.to_owned());
                 group.rows.push(RedactedRow { row, id, language, num_bytes, is_kept });
             }
-            let (extras, part) = (&mut group.extras, &self.part);
+            let EmbeddingRows { chunk_offsets, values, hidden_size, .. } = &mut group.embeddings;
             if let Some(embeddings) = &self.embeddings {
-                extras.values.extend_from_slice(embeddings.chunks(self.next));
-                extras.hidden_size = extras.hidden_size.max(embeddings.hidden_size);
+                values.extend_from_slice(embeddings.chunks(self.next));
+                *hidden_size = embeddings.hidden_size.max(*hidden_size);
             }
-            extras.chunk_offsets.push(extras.values.len() / extras.hidden_size.max(1));
+            chunk_offsets.push(values.len() / (*hidden_size).max(1));
             let score = |part: &ScoreRows| part.scores[self.next].map(|found| found.score.into());
-            let scores = part.scores.iter().map(score);
-            for (column, value) in extras.new_columns.iter_mut().zip(scores.chain(rates)) {
+            let scores = self.part.scores.iter().map(score);
+            for (column, value) in group.numbers.iter_mut().zip(scores.chain(rates)) {
                 column.push(value);
             }
             let language_column = self.job.rows.context.config.input.language.new_column();
-            let columns = self.job.spec.text_columns.iter().zip(&mut extras.text_columns);
+            let columns = columns_of(spec, &DataType::Utf8).zip(&mut group.texts);
             for (name, column) in columns {
                 let value = if language_column == Some(name) {
                     Some(language)
@@ -414,17 +440,16 @@ impl<'a> ShardExport<'a> {
         })
     }
 
-    /// Puts the texts of `selected` into `extras` if they are cut or have PII replaced, with the
-    /// number of PII spans in each.
+    /// Returns the texts of `selected` if some are cut or have PII replaced, and the number of PII
+    /// spans in each.
     fn redact(
         &mut self,
         selected: &RecordBatch,
         rows: &[RedactedRow],
-        extras: &mut RowExtras,
-    ) -> Result<()> {
-        extras.pii_counts = vec![0; rows.len()];
+    ) -> Result<(Option<ArrayRef>, Vec<i32>)> {
+        let mut pii_counts = vec![0; rows.len()];
         if !self.job.spec.replaces_texts {
-            return Ok(());
+            return Ok((None, pii_counts));
         }
         let texts = self.columns.texts(selected);
         let read = texts.map_err(|e| Error::decode(&self.shard.file, "texts", e))?;
@@ -440,24 +465,24 @@ impl<'a> ShardExport<'a> {
             let (path, count) = (self.shard.file.clone(), 1 + lost.count() as u64);
             return Err(Error::Row { path, row: first.row + 1, reason, count });
         }
-        let mut texts = read.clone();
+        let (mut texts, mut replaced): (_, Option<ArrayRef>) = (read.clone(), None);
         if let Some(cut) = self.cut(&texts, rows) {
             texts = cut;
-            extras.texts = Some(Arc::new(texts.clone()));
+            replaced = Some(Arc::new(texts.clone()));
         }
         if let Some(redactor) = &mut self.redactor {
             let (redacted, counts) = redactor.redact(&texts, rows);
-            extras.texts = redacted.or(extras.texts.take());
-            extras.pii_counts = counts;
+            replaced = redacted.or(replaced);
+            pii_counts = counts;
         }
-        let Some(texts) = &extras.texts else { return Ok(()) };
+        let Some(texts) = &replaced else { return Ok((None, pii_counts)) };
         let lengths = read.lengths().zip(texts.as_string_view().lengths());
         for (row, (read, exported)) in rows.iter().zip(lengths).filter(|(row, _)| row.is_kept) {
             if let Some(amount) = self.marker.exported.get_mut(&row.language) {
                 amount.bytes = (amount.bytes + u64::from(exported)).saturating_sub(read.into());
             }
         }
-        Ok(())
+        Ok((replaced, pii_counts))
     }
 
     /// Moves to `row`; rows come in ascending order.

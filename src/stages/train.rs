@@ -177,6 +177,7 @@ fn train_one(
         samples: &Samples::default(), // every use of the request replaces them
         seed: config.seed,
         provenance,
+        stop,
     };
     if job.head.negatives.is_none() {
         balance(&request, &set.languages, &mut set.samples)?;
@@ -184,8 +185,7 @@ fn train_one(
     let (mut rows, mut chosen): (_, Option<Samples>) = (Vec::new(), None);
     for _ in 0..job.head.negatives.map_or(0, |negatives| negatives.rounds()) {
         let of_round = |samples| TrainingRequest { samples, ..request.clone() };
-        let head =
-            chosen.as_ref().map(|samples| train_round(&of_round(samples), stop)).transpose()?;
+        let head = chosen.as_ref().map(|samples| train_round(&of_round(samples))).transpose()?;
         rows = set.rows(job, head.as_ref())?;
         let samples = chosen.insert(set.samples.of_rows(&rows));
         balance(&request, &set.languages, samples)?;
@@ -194,7 +194,7 @@ fn train_one(
     let num_samples = request.samples.labels.len() as u64;
     let trained = match job.head.kind {
         HeadKind::FastText => None,
-        _ => Some(train_head(&request, stop)?.to_bytes()?),
+        _ => Some(train_head(&request)?.to_bytes()?),
     };
     context.check_held()?;
     let mut marker = ShardMarker { rows: num_samples, ..ShardMarker::default() };
@@ -207,7 +207,7 @@ fn train_one(
     }
     let Some(bytes) = trained else {
         let path = run.head_file(job.name, job.head.kind, &language);
-        let (_, [model, card]) = train_text_head(&request, &path, stop)?;
+        let (_, [model, card]) = train_text_head(&request, &path)?;
         wrote(&path, model);
         wrote(&FastTextHead::card_path(&path), card);
         return Ok(marker);

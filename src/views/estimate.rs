@@ -254,7 +254,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
 /// Returns the number of rows of `shard`, or of its beginning, and the bytes of the file with them.
 /// The `reader` has read `rows`.
 fn rows_of(reader: &mut DocumentReader, mut rows: usize, shard: &Shard) -> Result<(u64, u64)> {
-    if let Some(rows) = reader.num_rows_hint() {
+    if let Some(rows) = shard.num_rows {
         return Ok((rows, shard.bytes));
     }
     while reader.bytes_read().is_some_and(|bytes| bytes < COUNTED_BYTES) {

@@ -6,12 +6,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
 
+use arrow::array::{ArrayRef, Float64Array};
+use arrow::datatypes::DataType;
 use polysift::config::{EmbeddingDtype, Layout};
-use polysift::export::{ExportColumns, ExportSpec, RowExtras};
+use polysift::export::{ExportColumns, ExportSpec};
 use polysift::input::DocumentInfo;
 use polysift::io::{remove_temporaries, stamp};
-use polysift::parts::{DocumentScore, EmbeddingRows, EmbeddingWriter, ScoreRows, write_scores};
+use polysift::parts::{DocumentScore, EmbeddingRows, EmbeddingWriter, ScoreRows};
+use polysift::parts::{embeddings_array, write_scores};
 
 use super::{
     StdError, TestResult, WriterOptions, dense_rows, documents, names, options, spec, write,
@@ -58,20 +62,19 @@ fn write_all(dir: &Path) -> TestResult {
         let spec = ExportSpec {
             layout,
             embeddings: Some(dtype),
-            new_columns: vec!["quality_score".into(), "quality_retention".into()],
+            new_columns: ["quality_score", "quality_retention"]
+                .map(|name| (name.to_owned(), DataType::Float64))
+                .to_vec(),
             ..spec()
         };
-        let extras = RowExtras {
-            // Every tenth document has no text.
-            chunk_offsets: (0..=500).map(|i| i - i / 10).collect(),
-            values: embeddings.values.clone(),
-            hidden_size: 64,
-            new_columns: vec![vec![Some(0.5); 500], vec![Some(0.1); 500]],
-            ..RowExtras::default()
-        };
+        // Every tenth document has no text.
+        let chunk_offsets: Vec<usize> = (0..=500).map(|i| i - i / 10).collect();
+        let column = |value| -> ArrayRef { Arc::new(Float64Array::from(vec![value; 500])) };
+        let vectors = embeddings_array(&chunk_offsets, &embeddings.values, 64, dtype)?;
+        let new = [vectors, column(0.5), column(0.1)];
         let input = documents(500)?;
         let columns = ExportColumns::new(&input.schema(), &spec, Path::new("input"))?;
-        let rows = columns.assemble(&dense_rows(&input)?, &extras)?;
+        let rows = columns.assemble(&dense_rows(&input)?, &new, None)?;
         let options = WriterOptions { max_file_bytes: Some(300_000), ..options() };
         write(&dir.join("export").join(name), &rows, &[], &options)?;
     }

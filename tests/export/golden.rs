@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use arrow::array::RecordBatch;
+use arrow::array::{ArrayRef, RecordBatch};
 use arrow::json::WriterBuilder;
 use arrow::json::writer::JsonArray;
 use polysift::config::{EmbeddingDtype, Layout};
-use polysift::export::{ExportColumns, ExportSpec, RowExtras};
+use polysift::export::{ExportColumns, ExportSpec};
+use polysift::parts::embeddings_array;
 use serde_json::Value;
 
 use super::{StdError, TestResult, dense_rows, options, read, spec, write};
@@ -37,13 +38,10 @@ fn export_golden(name: &str, spec: &ExportSpec) -> Result<RecordBatch, Box<dyn S
     let input = read(&golden_file(&format!("{name}.parquet")))?;
     let columns = ExportColumns::new(&input.schema(), spec, Path::new(name))?;
     let n = input.num_rows();
-    let extras = RowExtras {
-        chunk_offsets: (0..=n).collect(),
-        values: vec![0.5; n],
-        hidden_size: 1,
-        ..RowExtras::default()
-    };
-    let rows = columns.assemble(&dense_rows(&input)?, &extras)?;
+    let chunk_offsets: Vec<usize> = (0..=n).collect();
+    let new = |dtype| embeddings_array(&chunk_offsets, &vec![0.5; n], 1, dtype);
+    let new: Vec<ArrayRef> = spec.embeddings.into_iter().map(new).collect::<Result<_, _>>()?;
+    let rows = columns.assemble(&dense_rows(&input)?, &new, None)?;
     read(&write(&dir.path().join("x"), &rows, &[2], &options())?[0].path)
 }
 

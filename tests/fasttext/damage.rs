@@ -51,7 +51,7 @@ fn flipped_bytes_are_an_error_or_another_model_but_never_a_panic() -> TestResult
                 bytes[place] ^= mask;
                 match read(&path, &bytes)? {
                     Ok(model) => {
-                        model.predict("every human right </s> __label__x 人人");
+                        super::predict(&model, "every human right </s> __label__x 人人");
                     }
                     Err(error) => {
                         assert_eq!(error.exit_code(), 65, "{error}");

@@ -46,8 +46,9 @@ fn train(
             data_digests: vec!["b".into(), "a".into()],
             ..Provenance::default()
         },
+        stop: Stop::of_process(),
     };
-    train_text_head(&request, path, &Stop::default()).map(|(head, _)| head)
+    train_text_head(&request, path).map(|(head, _)| head)
 }
 
 #[test]
@@ -116,7 +117,7 @@ fn the_samples_of_the_library_are_told_apart_as_the_library_does() -> TestResult
     let ours = right(head.score(&texts).into_iter().flatten().map(|s| s.score).collect());
     let (library, _) = FastTextModel::read(&super::file("words.bin"))?;
     let positive = |text: &String| {
-        let predicted = library.predict(&text.to_lowercase());
+        let predicted = super::predict(&library, &text.to_lowercase());
         predicted.iter().find(|(l, _)| l == "__label__positive").map_or(0.0, |(_, p)| *p)
     };
     let theirs = right(samples.texts.iter().map(positive).collect());

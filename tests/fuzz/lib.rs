@@ -12,7 +12,7 @@ use polysift::config::{
 };
 use polysift::decontamination::Index;
 use polysift::encoder::{HubSettings, load};
-use polysift::fasttext::FastTextModel;
+use polysift::fasttext::{FastTextModel, TextScratch};
 use polysift::head::{AnyHead, DocumentScore, FastTextHead, Head};
 use polysift::input::{
     ColumnKind, ColumnRequest, DocumentReader, InputFile, RowReader, TableRow, read_table,
@@ -136,8 +136,10 @@ pub fn pytorch(data: &[u8]) -> Result<bool> {
 /// A fastText model.
 pub fn fasttext(data: &[u8]) -> Result<bool> {
     with_file("x.bin", data, |path| {
-        FastTextModel::read(path)
-            .is_ok_and(|(model, _)| model.predict(TEXT).len() <= model.labels().len())
+        FastTextModel::read(path).is_ok_and(|(model, _)| {
+            let best = model.best(TEXT, &mut TextScratch::default());
+            best.is_none_or(|(label, _)| label < model.labels().len())
+        })
     })
 }
 

@@ -82,11 +82,7 @@ fn files_of_other_forms_are_called_so() -> TestResult {
             assert!(message.contains("it is UTF-16; convert it to UTF-8"), "{message}");
         }
     }
-    let wide =
-        |text: &str| text.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect::<Vec<u8>>();
     for (bytes, told) in [
-        (wide(text), "it is UTF-32"),
-        (wide(&marked), "it is UTF-32"),
         (gzip(text.as_bytes())?, "compressed by gzip; its name must end with `.gz`"),
         (zstd::encode_all(text.as_bytes(), 1)?, "compressed by zstd"),
     ] {
@@ -98,15 +94,12 @@ fn files_of_other_forms_are_called_so() -> TestResult {
 }
 
 #[test]
-fn zeros_may_follow_gzip_and_nothing_else() -> TestResult {
+fn nothing_may_follow_gzip_but_gzip() -> TestResult {
     let (head, tail) = (gzip(b"{\"text\":\"a\"}\n")?, gzip(b"{\"text\":\"b\"}\n")?);
     let whole = [&head[..], &tail].concat();
-    for zeros in [0, 1, 511, 1 << 20] {
-        let padded = [&whole[..], &vec![0; zeros]].concat();
-        let (_directory, input) = file("f.jsonl.gz", &padded)?;
-        assert_eq!(documents(&input, &config())?.len(), 2);
-    }
-    for after in [&b"x"[..], b"\0\0x", b"\x1f", b"\0\x1f\x8b", b"{\"text\":\"c\"}\n"] {
+    let (_directory, input) = file("f.jsonl.gz", &whole)?;
+    assert_eq!(documents(&input, &config())?.len(), 2);
+    for after in [&b"x"[..], b"\0", b"\0\0x", b"\x1f", b"\0\x1f\x8b", b"{\"text\":\"c\"}\n"] {
         let (_directory, input) = file("f.jsonl.gz", &[&whole[..], after].concat())?;
         let message = failure(&input, &config());
         assert!(message.contains("f.jsonl.gz: cannot be read as gzip"), "{after:?}: {message}");
@@ -190,7 +183,7 @@ fn parquet_without_rows_has_no_documents() -> TestResult {
     let (_directory, input) = file("f.parquet", &parquet(vec![("text", empty)])?)?;
     assert!(documents(&input, &config())?.is_empty());
     assert!(rows(&input, &config())?.is_empty());
-    assert_eq!(DocumentReader::open(&input, &config())?.num_rows_hint(), Some(0));
+    assert_eq!(input.num_rows()?, 0);
     Ok(())
 }
 

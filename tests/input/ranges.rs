@@ -53,8 +53,7 @@ fn the_ranges_of_a_file_hold_its_rows_under_their_own_numbers() -> TestResult {
         if !found.is_empty() {
             assert_eq!(batches(&found)?, all_columns.slice(at.start, at.len()));
         }
-        let reader = DocumentReader::open(&part, &config)?;
-        assert_eq!(reader.num_rows_hint(), Some(rows_of.end - rows_of.start));
+        assert_eq!(part.num_rows()?, rows_of.end - rows_of.start);
     }
     Ok(())
 }
@@ -96,7 +95,7 @@ fn rows_that_are_not_whole_row_groups_are_refused() -> TestResult {
 fn only_the_row_groups_of_the_range_are_read() -> TestResult {
     let mut bytes = parquet(90, 30)?;
     let (_directory, input) = file("f.parquet", &bytes)?;
-    let groups = input.facts()?.row_groups;
+    let groups = input.row_groups()?.unwrap_or_default();
     // What lies between the first page and the second row group is made unreadable.
     bytes[4..4 + groups[0].bytes as usize].fill(0xff);
     let (_directory, damaged) = file("f.parquet", &bytes)?;
@@ -107,21 +106,19 @@ fn only_the_row_groups_of_the_range_are_read() -> TestResult {
 }
 
 #[test]
-fn facts_are_the_row_groups_of_the_footer() -> TestResult {
+fn row_groups_are_those_of_the_footer() -> TestResult {
     let bytes = parquet(100, 30)?;
     let (_directory, input) = file("f.parquet", &bytes)?;
-    let facts = input.facts()?;
-    assert_eq!((facts.rows, facts.fingerprint), (Some(100), input.fingerprint()?));
-    let rows: Vec<u64> = facts.row_groups.iter().map(|group| group.rows).collect();
+    let groups = input.row_groups()?.ok_or("no row groups")?;
+    assert_eq!(input.num_rows()?, 100);
+    let rows: Vec<u64> = groups.iter().map(|group| group.rows).collect();
     assert_eq!(rows, [30, 30, 30, 10]);
-    let stored: u64 = facts.row_groups.iter().map(|group: &RowGroup| group.bytes).sum();
+    let stored: u64 = groups.iter().map(|group: &RowGroup| group.bytes).sum();
     assert!(stored > 0 && stored < bytes.len() as u64);
 
     let (_directory, lines) = file("f.jsonl", b"{\"text\": \"a\"}\n")?;
-    let facts = lines.facts()?;
-    assert_eq!((facts.rows, facts.row_groups.len()), (None, 0));
+    assert_eq!(lines.row_groups()?, None);
     let (_directory, damaged) = file("f.parquet", &bytes[..bytes.len() - 9])?;
-    let facts = damaged.facts()?;
-    assert_eq!((facts.rows, facts.row_groups.len()), (None, 0));
+    assert_eq!(damaged.row_groups()?, None);
     Ok(())
 }

@@ -159,10 +159,11 @@ fn published_mode_leaves_nan_out_of_the_sample() -> Result<()> {
 }
 
 #[test]
-fn more_files_than_the_sample_has_rows_are_refused_in_published_mode() {
+fn published_mode_samples_a_row_of_each_file_where_there_are_more_files_than_rows() -> Result<()> {
     let files =
-        Sampled { num_files: 1_000_001, rows_per_file: 0, rate: "0.1".into(), threshold_f32: 0 };
+        Sampled { num_files: 1_000_001, rows_per_file: 2, rate: "0.1".into(), threshold_f32: 0 };
     let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.1")]))];
-    let error = select(&Synthetic(files, 1), &thresholds, Mode::Published);
-    assert!(error.is_err_and(|e| e.to_string().contains("1000001")));
+    let selection = select(&Synthetic(files, 1), &thresholds, Mode::Published)?;
+    assert!(matches!(selection.thresholds[0].outcomes[0].bound, Bound::Above(_)));
+    Ok(())
 }

@@ -132,17 +132,6 @@ fn the_histogram_spans_zero_to_one_unless_scores_leave_it() -> Result<()> {
     Ok(())
 }
 
-#[test]
-fn a_corpus_too_heavy_for_64_bits_is_refused() {
-    let mut documents = documents(&[Some(0.0), Some(1.0)]);
-    for document in &mut documents {
-        document.weight = u64::MAX;
-    }
-    let thresholds = [threshold(0, Keep::Above, ThresholdKind::Retain(vec![rate("0.5")]))];
-    let error = select(&InMemory(vec![documents]), &thresholds, Mode::Default);
-    assert!(error.is_err_and(|e| e.to_string().contains("2^64")));
-}
-
 /// A corpus whose second scan sees no documents.
 struct Vanishing(std::sync::atomic::AtomicBool, Vec<Document>);
 

@@ -4,16 +4,12 @@ use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Float64Array, Int32Array, RecordBatch, StringArray,
-    StringViewArray, StructArray,
-};
+use arrow_array::{Array, ArrayRef, RecordBatch, StringViewArray, StructArray};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
-use arrow_select::zip::zip;
 use serde_json::{Map, Value, json};
 
-use crate::input::{InputColumn, METADATA, column_at, dense, retyped, string, strings};
-use crate::parts::{embeddings_array, embeddings_type};
+use crate::input::{InputColumn, METADATA, column_at, dense, retyped, strings};
+use crate::parts::embeddings_type;
 use polysift_base::error::{Error, Result};
 use polysift_config::{EmbeddingDtype, Layout};
 
@@ -50,34 +46,11 @@ pub struct ExportSpec {
     /// Whether the embeddings come from a column `embeddings` of the input: a new column takes its
     /// place, and without a new one it is dropped. Otherwise it is an error to have both.
     pub replace_embeddings: bool,
-    /// Names of the columns of scores and retention rates (float64).
-    pub new_columns: Vec<String>,
-    /// Names of the text columns: the identified language and what filters that flag write.
-    pub text_columns: Vec<String>,
-    /// Whether the texts of [`RowExtras::texts`] replace those of the input.
+    /// Names and types of the other new columns: scores and retention rates (float64), the
+    /// identified language and what filters that flag write (utf8), and [`PII_COUNT`] (int32).
+    pub new_columns: Vec<(String, DataType)>,
+    /// Whether other texts replace those of the input.
     pub replaces_texts: bool,
-    /// Whether a column `pii_count` holds the number of PII matches.
-    pub counts_pii: bool,
-}
-
-/// Values added to the rows of one batch of input.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct RowExtras {
-    /// Shape `[rows + 1]`. Row `i` has the chunks `chunk_offsets[i]..chunk_offsets[i + 1]`; without
-    /// chunks its embeddings are null. Ignored if [`ExportSpec::embeddings`] is `None`.
-    pub chunk_offsets: Vec<usize>,
-    /// Embeddings, shape `[chunks, hidden_size]`, f32.
-    pub values: Vec<f32>,
-    /// Length of one embedding.
-    pub hidden_size: usize,
-    /// Shape `[rows]` for each of [`ExportSpec::new_columns`]; `None` is null.
-    pub new_columns: Vec<Vec<Option<f64>>>,
-    /// Shape `[rows]` for each of [`ExportSpec::text_columns`]; `None` is null.
-    pub text_columns: Vec<Vec<Option<String>>>,
-    /// Texts that replace those of the input, if some differ.
-    pub texts: Option<ArrayRef>,
-    /// Shape `[rows]` if [`ExportSpec::counts_pii`] is set.
-    pub pii_counts: Vec<i32>,
 }
 
 /// Arranges the columns of an input file for the export.
@@ -91,9 +64,8 @@ pub struct ExportColumns {
     schema: SchemaRef,
     /// [`Self::schema`] without dictionaries, as rows are written.
     rows: SchemaRef,
-    /// Paths of the input's columns of texts, from the top level down, if texts may be replaced.
-    /// The text of a row is in the first column that has one.
-    texts: Vec<Vec<String>>,
+    /// Path of the input's column of texts, from the top level down, if texts may be replaced.
+    text: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone)]
@@ -106,12 +78,8 @@ struct ExportColumn {
 enum ColumnSource {
     /// A column of the input, as a path from the top level down.
     Input(Vec<String>),
-    Embeddings(EmbeddingDtype),
-    /// Index into [`ExportSpec::new_columns`].
+    /// Index of a new column; the embeddings are the first one.
     New(usize),
-    /// Index into [`ExportSpec::text_columns`].
-    Text(usize),
-    PiiCount,
 }
 
 type Misfit = (String, String);
@@ -141,9 +109,9 @@ impl ExportColumns {
             metadata.insert(HUGGING_FACE, described);
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
-        let texts = text_paths(input, spec, &top, &nested).map_err(misfit)?;
+        let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
         let (input, rows) = (dense(input), dense(&schema));
-        Ok(Self { input, top, nested, schema, rows, texts })
+        Ok(Self { input, top, nested, schema, rows, text })
     }
 
     /// Returns the schema of the export.
@@ -153,42 +121,48 @@ impl ExportColumns {
 
     /// Returns the texts of the rows of `input`, if texts may be replaced.
     pub fn texts(&self, input: &RecordBatch) -> Result<StringViewArray, ArrowError> {
-        let column =
-            |path: &Vec<String>| column_at(input, path).and_then(|column| strings(&column));
-        let columns = self.texts.iter().map(column).collect::<Result<Vec<_>, _>>()?;
-        if let [column] = &columns[..] {
-            return Ok(column.clone());
+        match &self.text {
+            Some(path) => strings(&column_at(input, path)?),
+            None => Ok(StringViewArray::new_null(input.num_rows())),
         }
-        let text = |row: usize| columns.iter().find_map(|column| string(column, row));
-        Ok((0..input.num_rows()).map(text).collect())
     }
 
-    /// Returns the column `path` of `input` with `texts` in place of those that it holds.
-    fn replaced(
+    /// Returns the exported rows: the columns of `input`, with its texts replaced by `texts` if
+    /// there are any, and the `new` ones: the embeddings, if the spec has them, and then those of
+    /// [`ExportSpec::new_columns`].
+    pub fn assemble(
         &self,
         input: &RecordBatch,
-        path: &[String],
-        texts: &ArrayRef,
-    ) -> Result<ArrayRef, ArrowError> {
-        let own = column_at(input, path)?;
-        let before = self.texts.iter().take_while(|other| *other != path);
-        let before = before.map(|other| column_at(input, other)).collect::<Result<Vec<_>, _>>()?;
-        if self.texts.len() == 1 {
-            return retyped(texts, own.data_type());
-        }
-        let is_text = |row| own.is_valid(row) && before.iter().all(|other| other.is_null(row));
-        let mask: BooleanArray = (0..own.len()).map(|row| Some(is_text(row))).collect();
-        retyped(&zip(&mask, texts, &strings(&own)?)?, own.data_type())
-    }
-
-    /// Returns the exported rows: the columns of `input` with `extras`, which must fit its rows.
-    pub fn assemble(&self, input: &RecordBatch, extras: &RowExtras) -> Result<RecordBatch> {
+        new: &[ArrayRef],
+        texts: Option<&ArrayRef>,
+    ) -> Result<RecordBatch> {
         let types = self.input.fields().iter().map(|field| field.data_type());
         if !types.eq(input.schema_ref().fields().iter().map(|field| field.data_type())) {
             return Err(shape(format!("{:?} expected, not {:?}", self.input, input.schema_ref())));
         }
+        let array = |column: &ExportColumn| {
+            let array = match &column.source {
+                ColumnSource::Input(path) => {
+                    let own = column_at(input, path);
+                    match texts.filter(|_| self.text.as_ref() == Some(path)) {
+                        Some(texts) => own.and_then(|own| retyped(texts, own.data_type())),
+                        None => own,
+                    }
+                }
+                ColumnSource::New(at) => {
+                    let missing = || ArrowError::SchemaError("a new column is missing".to_owned());
+                    new.get(*at).cloned().ok_or_else(missing)
+                }
+            };
+            let array = array.map_err(|e| shape(e.to_string()))?;
+            let (num_rows, len, name) = (input.num_rows(), array.len(), column.field.name());
+            if len != num_rows {
+                return Err(shape(format!("{num_rows} rows, but {len} values of {name}")));
+            }
+            Ok(array)
+        };
         let arrays = |columns: &[ExportColumn]| -> Result<Vec<ArrayRef>> {
-            columns.iter().map(|column| self.array(input, extras, column)).collect()
+            columns.iter().map(array).collect()
         };
         let mut columns = arrays(&self.top)?;
         let metadata = self.rows.fields().get(columns.len()).map(|field| field.data_type());
@@ -199,68 +173,26 @@ impl ExportColumns {
         let rows = RecordBatch::try_new(Arc::clone(&self.rows), columns);
         rows.map_err(|e| shape(e.to_string()))
     }
-
-    fn array(
-        &self,
-        input: &RecordBatch,
-        extras: &RowExtras,
-        column: &ExportColumn,
-    ) -> Result<ArrayRef> {
-        let array: ArrayRef = match &column.source {
-            ColumnSource::Input(path) => {
-                let array = match extras.texts.as_ref().filter(|_| self.texts.contains(path)) {
-                    Some(texts) => self.replaced(input, path, texts),
-                    None => column_at(input, path),
-                };
-                array.map_err(|e| shape(e.to_string()))?
-            }
-            ColumnSource::PiiCount => Arc::new(Int32Array::from(extras.pii_counts.clone())),
-            ColumnSource::Embeddings(dtype) => {
-                let RowExtras { chunk_offsets, values, hidden_size, .. } = extras;
-                embeddings_array(chunk_offsets, values, *hidden_size, *dtype)?
-            }
-            ColumnSource::New(i) => {
-                let values = extras.new_columns.get(*i).into_iter().flatten();
-                Arc::new(values.copied().collect::<Float64Array>())
-            }
-            ColumnSource::Text(i) => {
-                let values = extras.text_columns.get(*i).into_iter().flatten();
-                Arc::new(values.cloned().collect::<StringArray>())
-            }
-        };
-        let (num_rows, len, name) = (input.num_rows(), array.len(), column.field.name());
-        if len != num_rows {
-            return Err(shape(format!("{num_rows} rows, but {len} values of {name}")));
-        }
-        Ok(array)
-    }
 }
 
-/// Returns the paths of the columns whose texts are replaced. The first that the input has must be
-/// exported by itself; others inside a struct that is exported whole are left out.
-fn text_paths(
+/// Returns the path of the column whose texts are replaced. No struct around it may be exported.
+fn text_path(
     input: &Schema,
     spec: &ExportSpec,
     top: &[ExportColumn],
     nested: &[ExportColumn],
-) -> Result<Vec<Vec<String>>, Misfit> {
-    if !spec.replaces_texts {
-        return Ok(Vec::new());
-    }
-    let sources = || top.iter().chain(nested).map(|column| &column.source);
-    let is_in_struct = |path: &[String], source: &ColumnSource| matches!(source, ColumnSource::Input(of) if of.len() < path.len() && path.starts_with(of));
-    let is_exported = |path: &Vec<String>| {
-        sources().any(|source| *source == ColumnSource::Input(path.clone()))
-            && !sources().any(|source| is_in_struct(path, source))
+) -> Result<Option<Vec<String>>, Misfit> {
+    let found = InputColumn::find(input.fields(), &spec.text).filter(|_| spec.replaces_texts);
+    let Some(InputColumn { path, .. }) = found else { return Ok(None) };
+    let holds = |column: &ExportColumn| match &column.source {
+        ColumnSource::Input(outer) => outer.len() < path.len() && path.starts_with(outer),
+        ColumnSource::New(_) => false,
     };
-    let columns = InputColumn::all(input.fields(), &spec.text);
-    let mut paths: Vec<Vec<String>> = columns.into_iter().map(|column| column.path).collect();
-    if paths.first().is_some_and(|first| !is_exported(first)) {
+    if top.iter().chain(nested).any(holds) {
         let reason = "is inside a struct that is exported whole; its texts cannot be replaced";
         return Err((spec.text.clone(), reason.to_owned()));
     }
-    paths.retain(is_exported);
-    Ok(paths)
+    Ok(Some(path))
 }
 
 fn shape(reason: String) -> Error {
@@ -276,12 +208,6 @@ fn arrange(
     let own = ["text", "id", "media", METADATA];
     let is_datatrove = input.fields().iter().all(|field| own.contains(&field.name().as_str()));
     let mut columns = flatten(input, spec.layout == Layout::Nested || is_datatrove);
-    for column in &columns {
-        if let Some(inner) = empty_struct(&column.field) {
-            let reason = format!("`{inner}` is a struct without fields; Parquet has none");
-            return Err((column.field.name().clone(), reason));
-        }
-    }
     add_new(&mut columns, spec)?;
     let mut seen = HashSet::new();
     if let Some(twice) = columns.iter().find(|column| !seen.insert(column.field.name().clone())) {
@@ -335,7 +261,7 @@ fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
 fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Misfit> {
     let new_embeddings = spec.embeddings.map(|dtype| ExportColumn {
         field: Arc::new(Field::new(EMBEDDINGS, embeddings_type(dtype), true)),
-        source: ColumnSource::Embeddings(dtype),
+        source: ColumnSource::New(0),
     });
     let at = columns.iter().position(|c| c.field.name() == EMBEDDINGS);
     match at {
@@ -347,42 +273,26 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
         }
         _ => columns.extend(new_embeddings),
     }
-    let scores = spec.new_columns.iter().enumerate();
-    let scores = scores.map(|(i, name)| (&**name, DataType::Float64, ColumnSource::New(i)));
-    let texts = spec.text_columns.iter().enumerate();
-    let texts = texts.map(|(i, name)| (&**name, DataType::Utf8, ColumnSource::Text(i)));
-    let pii = spec.counts_pii.then_some((PII_COUNT, DataType::Int32, ColumnSource::PiiCount));
-    for (name, data_type, source) in scores.chain(texts).chain(pii) {
+    for (i, (name, data_type)) in spec.new_columns.iter().enumerate() {
+        let source = ColumnSource::New(i + usize::from(spec.embeddings.is_some()));
         if let Some(taken) = columns.iter().find(|c| c.field.name() == name) {
             let place = match taken.source {
                 ColumnSource::Input(_) => "already in the input",
-                _ => "the name of two new columns",
+                ColumnSource::New(_) => "the name of two new columns",
             };
-            let remedy = match source {
-                ColumnSource::PiiCount => "rename that one, since `[pii]` adds this column",
-                ColumnSource::Text(_) => {
+            let remedy = match data_type {
+                DataType::Int32 => "rename that one, since `[pii]` adds this column",
+                DataType::Utf8 => {
                     "rename the filter, or set `input.language.column` if that names it"
                 }
                 _ => "set `heads.<name>.column`",
             };
-            return Err((name.into(), format!("is {place}; {remedy}")));
+            return Err((name.clone(), format!("is {place}; {remedy}")));
         }
-        columns.push(ExportColumn { field: Arc::new(Field::new(name, data_type, true)), source });
+        let field = Arc::new(Field::new(name, data_type.clone(), true));
+        columns.push(ExportColumn { field, source });
     }
     Ok(())
-}
-
-/// Returns the name of a struct without fields in `field`, if there is one.
-fn empty_struct(field: &Field) -> Option<&str> {
-    match field.data_type() {
-        DataType::Struct(children) if children.is_empty() => Some(field.name()),
-        DataType::Struct(children) => children.iter().find_map(|child| empty_struct(child)),
-        DataType::List(child)
-        | DataType::LargeList(child)
-        | DataType::FixedSizeList(child, _)
-        | DataType::Map(child, _) => empty_struct(child),
-        _ => None,
-    }
 }
 
 /// Rewrites the features `described` of the input for the export. Returns `None` if they do not
@@ -390,22 +300,13 @@ fn empty_struct(field: &Field) -> Option<&str> {
 fn hugging_face(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) -> Option<String> {
     let mut described: Value = serde_json::from_str(described).ok()?;
     let old = described.get_mut("info")?.get_mut("features")?.take();
-    let value = |dtype: &str| json!({"dtype": dtype, "_type": "Value"});
     let features = |columns: &[ExportColumn]| -> Option<Map<String, Value>> {
         let feature = |column: &ExportColumn| {
             let feature = match &column.source {
                 ColumnSource::Input(path) => {
                     path.iter().try_fold(&old, |feature, name| feature.get(name))?.clone()
                 }
-                ColumnSource::Embeddings(dtype) => {
-                    let is_half = *dtype == EmbeddingDtype::F16;
-                    let number = value(if is_half { "float16" } else { "float32" });
-                    let vector = json!({"feature": number, "_type": "Sequence"});
-                    json!({"feature": vector, "_type": "Sequence"})
-                }
-                ColumnSource::New(_) => value("float64"),
-                ColumnSource::Text(_) => value("string"),
-                ColumnSource::PiiCount => value("int32"),
+                ColumnSource::New(_) => feature_of(column.field.data_type()),
             };
             Some((column.field.name().clone(), feature))
         };
@@ -418,6 +319,21 @@ fn hugging_face(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) 
     described["info"]["features"] = new.into();
     described.as_object_mut()?.shift_remove("fingerprint");
     Some(described.to_string())
+}
+
+/// Returns the feature of a new column.
+fn feature_of(data_type: &DataType) -> Value {
+    let name = match data_type {
+        DataType::List(item) => {
+            return json!({"feature": feature_of(item.data_type()), "_type": "Sequence"});
+        }
+        DataType::Utf8 => "string",
+        DataType::Int32 => "int32",
+        DataType::Float16 => "float16",
+        DataType::Float32 => "float32",
+        _ => "float64",
+    };
+    json!({"dtype": name, "_type": "Value"})
 }
 
 #[cfg(test)]

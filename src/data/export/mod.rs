@@ -7,5 +7,5 @@
 mod columns;
 mod writer;
 
-pub use columns::{EMBEDDINGS, ExportColumns, ExportSpec, PII_COUNT, PROVENANCE, RowExtras};
+pub use columns::{EMBEDDINGS, ExportColumns, ExportSpec, PII_COUNT, PROVENANCE};
 pub use writer::{ExportWriter, ExportedFile, WriterOptions};

@@ -23,7 +23,6 @@ use parquet::errors::ParquetError;
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::{CdcOptions, EnabledStatistics, WriterProperties};
 use parquet::file::writer::SerializedFileWriter;
-use parquet::schema::types::SchemaDescriptor;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, FirstError, NewFile, is_url};
@@ -116,14 +115,9 @@ impl ExportWriter {
         Ok(writer)
     }
 
-    /// Adds the rows of `batch`, which has no dictionaries. Returns [`Error::Shape`] if Parquet
-    /// stores columns of its types otherwise than those of the schema.
+    /// Adds the rows of `batch`, which has no dictionaries. Parquet must store columns of its types
+    /// as those of the schema; otherwise the end of the row group is an error.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
-        let is_equal = batch.schema_ref().fields() == self.schema.fields();
-        if !is_equal && stored(batch.schema_ref()).ok() != stored(&self.schema).ok() {
-            let reason = format!("{:?} expected, got {:?}", self.schema, batch.schema_ref());
-            return Err(Error::shape("export", reason));
-        }
         let file_bytes = self.options.max_file_bytes.unwrap_or(u64::MAX);
         let slice_bytes = (file_bytes / SLICES_PER_FILE).min(SLICE_BYTES);
         let mut start = 0;
@@ -245,11 +239,6 @@ impl ExportWriter {
     }
 }
 
-/// Returns the columns that Parquet stores for `schema`.
-fn stored(schema: &Schema) -> Result<SchemaDescriptor, ParquetError> {
-    ArrowSchemaConverter::new().convert(schema)
-}
-
 /// Settings of row groups: zstd, page index, content-defined pages, stream split for vectors.
 fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<WriterProperties> {
     let level = ZstdLevel::try_new(options.zstd).map_err(|e| Error::write(base, e))?;
@@ -260,7 +249,7 @@ fn properties(base: &Path, schema: &Schema, options: &WriterOptions) -> Result<W
         .set_data_page_row_count_limit(2 * MAX_GROUP_ROWS)
         .set_dictionary_enabled(false)
         .set_max_row_group_row_count(None);
-    let stored = stored(schema).map_err(|e| Error::write(base, e))?;
+    let stored = ArrowSchemaConverter::new().convert(schema).map_err(|e| Error::write(base, e))?;
     // Floats in lists are embeddings, either ours or the input's.
     for column in stored.columns().iter().filter(|column| column.max_rep_level() > 0) {
         let encoding = match (column.physical_type(), column.logical_type_ref()) {
@@ -314,7 +303,6 @@ fn value_bytes(array: &dyn Array) -> Vec<u64> {
     bytes
 }
 
-/// Returns the bytes of a value if all values of the type have the same width.
 fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),

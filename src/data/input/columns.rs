@@ -81,7 +81,6 @@ impl TableRow<'_> {
     }
 }
 
-/// Reads the rows of a file of any format in batches.
 pub(super) trait ColumnReader: Send {
     /// Returns the next rows, from one to `max_rows` of them, or `None` at the end of the file.
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
@@ -91,11 +90,6 @@ pub(super) trait ColumnReader: Send {
     fn seek(&mut self, _row: u64, _rejected: u64) {}
 
     fn rejects(&self) -> &Rejects;
-
-    /// Returns the number of rows to read, if the format stores it.
-    fn num_rows(&self) -> Option<u64> {
-        None
-    }
 
     /// Returns the bytes of the file read so far, if it is read from start to end.
     fn bytes_read(&self) -> Option<u64> {
@@ -148,7 +142,6 @@ impl Rejects {
         }
     }
 
-    /// Returns true if the file must fail.
     pub(super) fn exceeded(&self) -> bool {
         self.count > self.limit
     }
@@ -158,7 +151,6 @@ impl Rejects {
         if self.exceeded() { Err(self.error(path)) } else { Ok(()) }
     }
 
-    /// Returns the error that names the first row and the count.
     pub(super) fn error(&self, path: &Path) -> Error {
         let (row, reason) =
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));
@@ -220,9 +212,6 @@ impl ColumnKind {
 
 /// Name of the struct that is searched for names missing at the top level.
 pub const METADATA: &str = "metadata";
-const IN_LIST: &str = "; a row has one value of it, not a list of them: join the list, or make a row of \
-                       each item, before";
-
 /// A column found in a schema.
 #[derive(Debug, Clone)]
 pub struct InputColumn {
@@ -240,22 +229,16 @@ pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 impl InputColumn {
     /// Looks up `name`.
     pub fn find(fields: &Fields, name: &str) -> Option<Self> {
-        Self::all(fields, name).into_iter().next()
-    }
-
-    /// Returns the columns that `name` may mean, in the order in which an object is searched.
-    pub fn all(fields: &Fields, name: &str) -> Vec<Self> {
-        let metadata = fields.find(METADATA).filter(|_| !name.contains('.'));
-        let nested =
-            metadata.and_then(|(_, outer)| Some(vec![outer, children(outer)?.find(name)?.1]));
-        let column = |path: Vec<&FieldRef>| {
-            Some(Self {
-                path: path.iter().map(|field| field.name().clone()).collect(),
-                field: (path.last()?.as_ref().clone())
-                    .with_nullable(path.iter().any(|field| field.is_nullable())),
-            })
+        let nested = || {
+            let (_, outer) = fields.find(METADATA).filter(|_| !name.contains('.'))?;
+            Some(vec![outer, children(outer)?.find(name)?.1])
         };
-        reach(fields, name).into_iter().chain(nested).filter_map(column).collect()
+        let path = reach(fields, name).or_else(nested)?;
+        Some(Self {
+            path: path.iter().map(|field| field.name().clone()).collect(),
+            field: (path.last()?.as_ref().clone())
+                .with_nullable(path.iter().any(|field| field.is_nullable())),
+        })
     }
 
     /// Looks up the requested column. Returns `None` if it is missing and not required.
@@ -270,9 +253,7 @@ impl InputColumn {
             if !required {
                 return Ok(None);
             }
-            let inside = if is_in_list(fields, name) { IN_LIST } else { "" };
-            let reason =
-                format!("is not in the file, which has: {}{inside}", names(fields, "").join(", "));
+            let reason = format!("is not in the file, which has: {}", names(fields, "").join(", "));
             return Err(Error::schema(path, name, reason));
         };
         let found = column.field.data_type();
@@ -283,7 +264,10 @@ impl InputColumn {
             _ if found.is_binary() => {
                 "; convert it to strings first, bytes are not taken for UTF-8"
             }
-            _ if *kind != ColumnKind::Vectors && item(found).is_some() => IN_LIST,
+            _ if *kind != ColumnKind::Vectors && item(found).is_some() => {
+                "; a row has one value of it, not a list of them: join the list, or make a row of \
+                 each item, before"
+            }
             _ => "",
         };
         let (expected, all) = (kind.expected(), names(fields, "").join(", "));
@@ -315,15 +299,14 @@ fn children(field: &FieldRef) -> Option<&Fields> {
     }
 }
 
-/// Returns the paths that the dotted `name` may mean.
-fn reach<'f>(fields: &'f Fields, name: &str) -> Vec<Vec<&'f FieldRef>> {
+/// Returns the path that the dotted `name` means.
+fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
     let inside = |(outer, inner): (&str, &str)| {
         let (_, outer) = fields.find(outer)?;
-        let below = reach(children(outer)?, inner).into_iter();
-        Some(below.map(move |path| [vec![outer], path].concat()))
+        Some([vec![outer], reach(children(outer)?, inner)?].concat())
     };
     let whole = fields.find(name).map(|(_, field)| vec![field]);
-    whole.into_iter().chain(splits(name).filter_map(inside).flatten()).collect()
+    whole.or_else(|| splits(name).find_map(inside))
 }
 
 fn item(data_type: &DataType) -> Option<&FieldRef> {
@@ -335,18 +318,6 @@ fn item(data_type: &DataType) -> Option<&FieldRef> {
         | DataType::FixedSizeList(item, _) => Some(item),
         _ => None,
     }
-}
-
-/// Returns true if `name` reaches into the structs of a list or is a field of them.
-fn is_in_list(fields: &Fields, name: &str) -> bool {
-    fields.iter().any(|field| {
-        let rest = name.strip_prefix(field.name().as_str()).and_then(|rest| rest.strip_prefix('.'));
-        let name = rest.unwrap_or(name);
-        match item(field.data_type()).and_then(children) {
-            Some(inner) => !reach(inner, name).is_empty() || is_in_list(inner, name),
-            None => children(field).is_some_and(|inner| is_in_list(inner, name)),
-        }
-    })
 }
 
 /// Lists the names of all columns, with dots for structs and `[]` behind lists.
@@ -376,7 +347,7 @@ pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> St
     items.collect::<serde_json::Value>().to_string()
 }
 
-pub(crate) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
+pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
 }
 

@@ -10,8 +10,9 @@ use arrow_array::builder::StringViewBuilder;
 
 use super::InputFile;
 use super::columns::{ColumnBatch, ColumnReader, ColumnRequest, Rejects};
-use super::lines::{decompressed, encoding_error};
+use super::lines::{decompress, encoding_error};
 use polysift_base::error::{Error, Result};
+use polysift_base::io::open;
 
 /// Appended to the file. It forms a record of its own unless the file ends inside a quoted field,
 /// which the `csv` crate would take for the end of that field.
@@ -34,7 +35,8 @@ impl CsvReader {
         columns: Vec<ColumnRequest>,
         rejects: Rejects,
     ) -> Result<Self> {
-        let reader = decompressed(&file.path, file.format.compression())?;
+        let content = Box::new(open(&file.path)?);
+        let reader = decompress(&file.path, content, file.format.compression())?;
         let reader = reader.chain(Cursor::new(CSV_END));
         let reader = csv::ReaderBuilder::new()
             .flexible(true) // CSV_END has one field, and wrong lengths are reported with their row
@@ -89,7 +91,6 @@ impl CsvReader {
         Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
     }
 
-    /// Returns the values of the record, or why it cannot be used.
     fn values(&self) -> Result<Vec<Option<&str>>, String> {
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());

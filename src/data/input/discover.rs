@@ -135,7 +135,7 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
         if !name.is_some_and(takes) {
             return Err(unknown_extension(&pattern));
         }
-        return Ok(vec![MatchedFile { path: literal, language: None, version: None }]);
+        return Ok(vec![MatchedFile::new(literal, "", None)]);
     } else if is_pattern(pattern) {
         split(pattern, base)?
     } else {
@@ -224,9 +224,8 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     let enters = |folder: &str| keys.enters(folder);
     let found = remote::list(&location.with_key(&*keys.root), &enters, &is_input)?;
     let matched = |listed: remote::ListedObject| {
-        let language = keys.matched(&listed.key)?.language.map(ToOwned::to_owned);
-        let path = location.with_key(listed.key).url().into();
-        Some(MatchedFile { path, language, version: Some(listed.version) })
+        let path = location.with_key(&*listed.key).url().into();
+        Some(MatchedFile::new(path, keys.matched(&listed.key)?, Some(listed.version)))
     };
     let files: Vec<MatchedFile> = found.into_iter().filter_map(matched).collect();
     if !files.is_empty() {
@@ -258,8 +257,7 @@ fn cached(at: &Location, folder: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
 }
 
 fn object(url: &str) -> Result<Vec<MatchedFile>> {
-    let version = Some(remote::stat(url)?);
-    Ok(vec![MatchedFile { path: url.into(), language: None, version }])
+    Ok(vec![MatchedFile::new(url.into(), "", Some(remote::stat(url)?))])
 }
 
 impl InputFile {

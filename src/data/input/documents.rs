@@ -48,10 +48,11 @@ pub struct DocumentInfo<'a> {
 pub struct DocumentBatch {
     pub(crate) rows: UInt64Array,
     pub(crate) ids: StringArray,
-    pub(crate) languages: StringArray,
+    /// The [`DocumentInfo::language`] of each document; a model may identify others.
+    pub languages: StringArray,
     pub(crate) num_bytes: UInt64Array,
     /// All null if tokens are not counted; the other columns have no nulls.
-    pub(crate) num_tokens: UInt64Array,
+    pub num_tokens: UInt64Array,
     /// Texts as stored, including blank ones; null where the input has none.
     pub(crate) texts: Option<StringViewArray>,
     /// Present if the settings name a column of embeddings.
@@ -59,7 +60,6 @@ pub struct DocumentBatch {
 }
 
 impl DocumentBatch {
-    /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, ArrayRef)> {
         let columns: [ArrayRef; 5] = [
             Arc::new(self.rows.clone()),
@@ -147,16 +147,6 @@ impl DocumentBatch {
         self.texts = None;
         self.embeddings = None;
     }
-
-    /// Sets the language code of each document, which a model identified.
-    pub fn set_languages(&mut self, codes: Vec<&str>) {
-        self.languages = codes.into();
-    }
-
-    /// Sets the number of tokens of each document.
-    pub fn set_num_tokens(&mut self, num_tokens: Vec<u64>) {
-        self.num_tokens = num_tokens.into();
-    }
 }
 
 impl Default for DocumentBatch {
@@ -238,11 +228,6 @@ impl DocumentReader {
     pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
         let batch = self.reader.next_batch(max_rows)?;
         Ok(batch.map(|batch| self.columns.documents(&batch)))
-    }
-
-    /// Returns the number of rows to read, if the file stores it (Parquet).
-    pub fn num_rows_hint(&self) -> Option<u64> {
-        self.reader.num_rows()
     }
 
     /// Returns the bytes of the file read so far, before decompression; `None` for Parquet.

@@ -191,33 +191,30 @@ impl JsonShape {
 }
 
 impl JsonColumns {
-    /// Adds the values of an object. Objects usually have their fields in the same order, so the
-    /// field at the same place is checked first.
     pub(super) fn observe(&mut self, object: &Json<'_>) {
         let JsonValue::Object(entries) = &object.value else { return };
         for (place, (key, value)) in entries.iter().enumerate() {
-            let is_there = self.0.get(place).is_some_and(|(name, _)| name == key);
-            let known = if is_there { Some(place) } else { self.place(key) };
-            let index = known.unwrap_or_else(|| {
-                self.0.push((key.to_string(), JsonShape::Unknown));
-                self.0.len() - 1
-            });
-            self.0[index].1.observe(value);
+            self.shape(place, key).observe(value);
         }
-    }
-
-    fn place(&self, key: &str) -> Option<usize> {
-        self.0.iter().position(|(name, _)| name == key)
     }
 
     /// Merges the columns of other files, and the types of columns in both.
     pub fn merge(&mut self, others: Self) {
-        for (name, shape) in others.0 {
-            match self.place(&name) {
-                Some(known) => self.0[known].1.merge(shape),
-                None => self.0.push((name, shape)),
-            }
+        for (place, (name, shape)) in others.0.into_iter().enumerate() {
+            self.shape(place, &name).merge(shape);
         }
+    }
+
+    /// Returns the shape of `name`, which is usually at the same `place`; it may be new.
+    fn shape(&mut self, place: usize, name: &str) -> &mut JsonShape {
+        let is_name = |(known, _): &(String, JsonShape)| known == name;
+        let is_there = self.0.get(place).is_some_and(is_name);
+        let known = if is_there { Some(place) } else { self.0.iter().position(is_name) };
+        let at = known.unwrap_or(self.0.len());
+        if known.is_none() {
+            self.0.push((name.to_owned(), JsonShape::Unknown));
+        }
+        &mut self.0[at].1
     }
 
     /// Returns the columns; what has no values, also inside, has the type `unknown`.

@@ -191,7 +191,6 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
     Ok(json.keys().map(ToOwned::to_owned).collect())
 }
 
-/// Returns the object on the line, or why there is none.
 pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
     let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
         JsonValue::Object(_) => Ok(json),

@@ -1,5 +1,7 @@
 //! Labelled texts on which heads are trained, and the spelling of labels.
 
+use serde::{Deserialize, Serialize};
+
 use super::columns::{ColumnKind, Rejects, TableRow};
 use super::documents::{DocumentInfo, DocumentRequest};
 use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
@@ -43,26 +45,16 @@ impl<'a> SampleColumns<'a> {
 }
 
 /// Part of the samples that serves one purpose.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Split {
     /// Used to fit the parameters.
     Train,
     /// Used to choose an epoch.
+    #[serde(alias = "valid", alias = "val", alias = "dev")]
     Validation,
     /// Used once, to evaluate the result.
     Test,
-}
-
-impl Split {
-    fn named(name: &str) -> Option<Self> {
-        match name {
-            "train" => Some(Self::Train),
-            "validation" | "valid" | "val" | "dev" => Some(Self::Validation),
-            "test" => Some(Self::Test),
-            _ => None,
-        }
-    }
 }
 
 /// One sample.
@@ -92,7 +84,7 @@ pub struct LabelledText {
 }
 
 /// Numbers of rows that are not samples.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, serde::Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
 pub struct SkippedRows {
     /// Rows whose text is null or blank.
     pub without_text: u64,
@@ -199,7 +191,8 @@ fn sample(
     let needed = "needed is a number that is not below 0";
     let weight = parsed(row, columns.weight, needed, weight)?;
     let known = "known are train, validation and test";
-    let split = parsed(row, Some(SPLIT_COLUMN), known, Split::named)?;
+    let split = |text: &str| serde_json::from_value(text.into()).ok();
+    let split = parsed(row, Some(SPLIT_COLUMN), known, split)?;
     Ok(label.map(|label| LabelledText {
         id: document.id.to_owned(),
         language: document.language.to_owned(),

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use flate2::bufread::GzDecoder;
+use flate2::bufread::MultiGzDecoder;
 
 use super::{Compression, InputFile};
 use polysift_base::error::{Error, Result};
@@ -21,14 +21,7 @@ const MARK_AND_END_BYTES: u64 = 5;
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 const BUFFER_BYTES: usize = 1 << 18;
 
-pub(super) fn decompressed(
-    path: &Path,
-    compression: Compression,
-) -> Result<Box<dyn BufRead + Send>> {
-    decompress(path, Box::new(open(path)?), compression)
-}
-
-fn decompress(
+pub(super) fn decompress(
     path: &Path,
     compressed: Box<dyn Read + Send>,
     compression: Compression,
@@ -37,8 +30,7 @@ fn decompress(
     Ok(match compression {
         Compression::None => Box::new(buffered),
         Compression::Gzip => {
-            let decoder = GzipReader { member: Some(GzDecoder::new(buffered)) };
-            Box::new(BufReader::with_capacity(BUFFER_BYTES, decoder))
+            Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(buffered)))
         }
         Compression::Zstd => {
             let mut decoder = zstd::Decoder::with_buffer(buffered)
@@ -88,14 +80,8 @@ pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
 pub(super) fn encoding_error(bytes: &[u8]) -> Option<&'static str> {
     // Tables and objects begin with an ASCII character, if no mark is before it.
     Some(match *bytes {
-        [GZIP_MAGIC, 0x8B, ..] => "it is compressed by gzip; its name must end with `.gz`",
+        [0x1F, 0x8B, ..] => "it is compressed by gzip; its name must end with `.gz`",
         [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed by zstd; its name must end with `.zst`",
-        [0xFF, 0xFE, 0, 0, ..]
-        | [0, 0, 0xFE, 0xFF, ..]
-        | [1..=255, 0, 0, 0, ..]
-        | [0, 0, 0, 1..=255, ..] => {
-            "it is UTF-32; convert it to UTF-8 (`iconv -f UTF-32 -t UTF-8`)"
-        }
         [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [1..=255, 0, ..] | [0, 1..=255, ..] => {
             "it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)"
         }
@@ -115,7 +101,6 @@ pub(super) struct LineReader {
 }
 
 impl LineReader {
-    /// Opens `file`; lines are held up to `max_bytes`.
     pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
         let compression = file.format.compression();
         let format = match compression {
@@ -192,35 +177,17 @@ impl LineReader {
         }
     }
 
-    /// Reads a line with its end; returns the bytes beyond the limit, or `None` after the last
-    /// line.
+    /// Reads a line with its end; returns the bytes beyond the limit, or `None` at the end.
     fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
         line.too_long = None;
         let most = self.max_bytes + MARK_AND_END_BYTES;
         let read = self.reader.by_ref().take(most).read_until(b'\n', &mut line.bytes)? as u64;
         if read == most && !line.bytes.ends_with(b"\n") {
-            return self.skip_line().map(Some);
+            // The line feed does not count.
+            return Ok(Some((self.reader.skip_until(b'\n')? as u64).saturating_sub(1)));
         }
         Ok((read > 0).then_some(0))
-    }
-
-    /// Skips to the next line. Returns the number of skipped bytes, without the line feed.
-    fn skip_line(&mut self) -> std::io::Result<u64> {
-        let mut skipped = 0;
-        loop {
-            let buffer = self.reader.fill_buf()?;
-            let (bytes, end) = match buffer.iter().position(|&byte| byte == b'\n') {
-                Some(at) => (at, 1),
-                None => (buffer.len(), 0),
-            };
-            let is_end = end == 1 || buffer.is_empty();
-            self.reader.consume(bytes + end);
-            skipped += bytes as u64;
-            if is_end {
-                return Ok(skipped);
-            }
-        }
     }
 
     /// Returns a read error for a plain file; a compressed file may also be damaged.
@@ -229,49 +196,6 @@ impl LineReader {
             Error::io(&self.path, "read")(error)
         } else {
             Error::decode(&self.path, self.format, error)
-        }
-    }
-}
-
-const GZIP_MAGIC: u8 = 0x1F;
-
-/// Decompresses a gzip file as the common tools do: consecutive members, which zeros may follow.
-struct GzipReader<R> {
-    member: Option<GzDecoder<R>>,
-}
-
-impl<R: BufRead> Read for GzipReader<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        while let Some(member) = &mut self.member {
-            let read = member.read(buffer)?;
-            if read > 0 || buffer.is_empty() {
-                return Ok(read);
-            }
-            let Some(member) = self.member.take() else { break };
-            self.member = next_member(member.into_inner())?.map(GzDecoder::new);
-        }
-        Ok(0)
-    }
-}
-
-/// Returns the input at the next member, or `None` if only zeros follow.
-fn next_member<R: BufRead>(mut rest: R) -> std::io::Result<Option<R>> {
-    let mut is_padded = false;
-    loop {
-        let buffer = rest.fill_buf()?;
-        match buffer.iter().position(|&byte| byte != 0) {
-            None if buffer.is_empty() => return Ok(None),
-            Some(0) if buffer[0] == GZIP_MAGIC && !is_padded => return Ok(Some(rest)),
-            Some(_) => {
-                let reason =
-                    "after the compressed data comes something that is neither gzip nor zeros";
-                return Err(std::io::Error::new(std::io::ErrorKind::InvalidData, reason));
-            }
-            None => {
-                is_padded = true;
-                let zeros = buffer.len();
-                rest.consume(zeros);
-            }
         }
     }
 }

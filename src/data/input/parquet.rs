@@ -17,7 +17,6 @@ use parquet::arrow::arrow_reader::{
     ArrowReaderMetadata, ArrowReaderOptions, ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::Type as PhysicalType;
-use parquet::errors::{ParquetError, Result as ParquetResult};
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
@@ -30,17 +29,6 @@ use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result, Source};
 use polysift_base::panics::caught;
 
-/// Facts about a file that are known before its rows are read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct FileFacts {
-    /// The [`InputFile::fingerprint`].
-    pub fingerprint: String,
-    /// Number of rows, if the format stores it (Parquet).
-    pub rows: Option<u64>,
-    /// Row groups in the order of the file; empty if the format has none.
-    pub row_groups: Vec<RowGroup>,
-}
-
 /// Rows of a Parquet file that are stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RowGroup {
@@ -51,23 +39,21 @@ pub struct RowGroup {
 }
 
 impl InputFile {
-    /// Reads the fingerprint and, for a Parquet file, the footer. For a damaged file the rows and
-    /// row groups stay unknown; reading its rows returns the error.
-    pub fn facts(&self) -> Result<FileFacts> {
-        let fingerprint = self.fingerprint()?;
-        let parquet = (self.format == Format::Parquet).then(|| ParquetFile::open(self));
-        let (rows, row_groups) = match parquet.transpose() {
-            Ok(Some(file)) => {
-                let of_group = |group: &RowGroupMetaData| RowGroup {
-                    rows: num_rows(group),
-                    bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
-                };
-                (Some(file.num_rows()), file.row_groups().iter().map(of_group).collect())
-            }
-            Ok(None) | Err(Error::Decode { .. }) => (None, Vec::new()),
-            Err(error) => return Err(error),
+    /// Reads the row groups from the footer of a Parquet file. `None` for another format, and for a
+    /// damaged file: reading its rows returns the error.
+    pub fn row_groups(&self) -> Result<Option<Vec<RowGroup>>> {
+        if self.format != Format::Parquet {
+            return Ok(None);
+        }
+        let file = match ParquetFile::open(self) {
+            Err(Error::Decode { .. }) => return Ok(None),
+            opened => opened?,
         };
-        Ok(FileFacts { fingerprint, rows, row_groups })
+        let of_group = |group: &RowGroupMetaData| RowGroup {
+            rows: num_rows(group),
+            bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
+        };
+        Ok(Some(file.row_groups().iter().map(of_group).collect()))
     }
 
     /// Returns the number of rows of a Parquet file, from its footer.
@@ -87,7 +73,6 @@ impl InputFile {
     }
 }
 
-/// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
     /// Columns as the file declares them, but for [`with_int96`], [`kept`] and [`date32`].
@@ -95,7 +80,6 @@ pub(super) struct ParquetFile {
     /// The footer, by which columns are read as [`dense`] says.
     pub footer: ArrowReaderMetadata,
     content: Content,
-    /// The row groups to read.
     groups: Range<usize>,
     rows: Range<u64>,
 }
@@ -105,8 +89,8 @@ impl ParquetFile {
         let path = file.path.clone();
         let content = Content::open(file)?;
         let failure = content.failure();
-        let load = |options| failure.on(guarded(&path, || read_footer(&content, options)));
-        let footer = load(ArrowReaderOptions::new())?;
+        let load = || ArrowReaderMetadata::load(&content, ArrowReaderOptions::new());
+        let footer = failure.on(guarded(&path, load))?;
         let original = mapped(&with_int96(&footer), kept);
         let dates = mapped(&original, date32);
         let read_as = |schema: SchemaRef| {
@@ -170,23 +154,6 @@ impl ParquetFile {
             Ok(batch)
         }))
     }
-}
-
-/// Reads the footer of `content`. Some programs write texts into it that are not UTF-8.
-fn read_footer(
-    content: &Content,
-    options: ArrowReaderOptions,
-) -> ParquetResult<ArrowReaderMetadata> {
-    ArrowReaderMetadata::load(content, options).map_err(|error| {
-        let text = error.to_string();
-        if !(text.contains("utf-8") || text.contains("utf8")) {
-            return error;
-        }
-        ParquetError::General(format!(
-            "names or metadata in the footer are not UTF-8; write the file again without them (in \
-             pyarrow with `table.replace_schema_metadata(None)`): {text}"
-        ))
-    })
 }
 
 /// Returns the row groups that hold `rows`, or all; `None` if `rows` do not fill whole ones.
@@ -368,8 +335,8 @@ impl ParquetRows {
         })
     }
 
-    /// Returns the number of the next row and up to `max_rows` consecutive rows; `None` at the end.
-    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(u64, RecordBatch)>> {
+    /// Returns the next rows, up to `max_rows`, with their numbers; `None` at the end.
+    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(Vec<u64>, RecordBatch)>> {
         while let Some(batch) = self.fill()? {
             let (row, left) = (self.first_row + self.taken as u64, batch.num_rows() - self.taken);
             let long = self.long_texts.front().copied();
@@ -384,9 +351,9 @@ impl ParquetRows {
                 // A file that has failed is read to its end for the count.
                 self.taken += before;
             } else {
-                let rows = batch.slice(self.taken, before.min(max_rows));
-                self.taken += rows.num_rows();
-                return Ok(Some((row, rows)));
+                let batch = batch.slice(self.taken, before.min(max_rows));
+                self.taken += batch.num_rows();
+                return Ok(Some(((row..).take(batch.num_rows()).collect(), batch)));
             }
         }
         self.rejects.finish(&self.file.path).map(|()| None)
@@ -465,11 +432,11 @@ impl ParquetReader {
         Ok(Self { rows, columns, width: Width::default() })
     }
 
-    /// Decodes the columns of `batch`, which begins with `first_row`. Adds to `bad` the rows whose
-    /// vectors differ in width from earlier ones.
+    /// Decodes the columns of `batch`, which has the `rows`. Adds to `bad` those whose vectors
+    /// differ in width from earlier ones.
     fn decode(
         &mut self,
-        first_row: u64,
+        rows: &[u64],
         batch: &RecordBatch,
         bad: &mut Rejects,
     ) -> Result<Vec<ArrayRef>> {
@@ -481,9 +448,9 @@ impl ParquetReader {
             self.columns.iter().map(decode).collect::<Result<_, ArrowError>>()
         })?;
         if let Some(vectors) = columns.iter().find_map(|column| column.as_list_opt::<i64>()) {
-            for row in 0..vectors.len() {
-                if let Err(reason) = self.width.check_row(vectors, row) {
-                    bad.add(first_row + row as u64, reason, &[]);
+            for (at, &row) in rows.iter().enumerate() {
+                if let Err(reason) = self.width.check_row(vectors, at) {
+                    bad.add(row, reason, &[]);
                 }
             }
         }
@@ -493,16 +460,15 @@ impl ParquetReader {
 
 impl ColumnReader for ParquetReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
-        let Some((first_row, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
+        let Some((rows, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
         let mut bad = Rejects::refused();
-        let columns = self.decode(first_row, &batch, &mut bad)?;
+        let columns = self.decode(&rows, &batch, &mut bad)?;
         if bad.exceeded() {
-            while let Some((first_row, batch)) = self.rows.next(BATCH_ROWS)? {
-                self.decode(first_row, &batch, &mut bad)?;
+            while let Some((rows, batch)) = self.rows.next(BATCH_ROWS)? {
+                self.decode(&rows, &batch, &mut bad)?;
             }
             return Err(bad.error(&self.rows.file.path));
         }
-        let rows = (first_row..).take(batch.num_rows()).collect();
         Ok(Some(ColumnBatch { rows, columns }))
     }
 
@@ -516,9 +482,5 @@ impl ColumnReader for ParquetReader {
 
     fn rejects(&self) -> &Rejects {
         &self.rows.rejects
-    }
-
-    fn num_rows(&self) -> Option<u64> {
-        Some(self.rows.file.num_rows())
     }
 }

@@ -63,6 +63,13 @@ pub struct MatchedFile {
     pub version: Option<ObjectVersion>,
 }
 
+impl MatchedFile {
+    /// Creates one whose `language` is empty if there is none.
+    pub(super) fn new(path: PathBuf, language: &str, version: Option<ObjectVersion>) -> Self {
+        Self { path, language: (!language.is_empty()).then(|| language.to_owned()), version }
+    }
+}
+
 /// Returns the files below `directory` that match `keys` and whose names `takes` accepts, in byte
 /// order of the names. Links are followed; run directories are skipped.
 pub(super) fn search(
@@ -146,21 +153,17 @@ impl DirectorySearch<'_> {
                 } else if self.keys.is_language(prefix) && !is_hidden(&name) {
                     self.nameless.push(name);
                 }
-            } else if (self.takes)(&name)
-                && let Some(MatchedKey { language }) = self.keys.matched(&key)
-            {
-                // Shard names are made of file names.
-                if path.to_str().is_none() {
-                    let path = path.display().to_string();
-                    return Err(Error::config(path, "the name is not UTF-8"));
+            } else if let Some(language) = self.keys.matched(&key) {
+                if (self.takes)(&name) {
+                    // Shard names are made of file names.
+                    if path.to_str().is_none() {
+                        let path = path.display().to_string();
+                        return Err(Error::config(path, "the name is not UTF-8"));
+                    }
+                    self.found.push(MatchedFile::new(path, language, None));
+                } else if let Some(extension) = unread(&name) {
+                    *self.skipped.entry(extension).or_default() += 1;
                 }
-                let language = language.map(ToOwned::to_owned);
-                self.found.push(MatchedFile { path, language, version: None });
-            } else if !(self.takes)(&name)
-                && let Some(extension) = unread(&name)
-                && self.keys.matched(&key).is_some()
-            {
-                *self.skipped.entry(extension).or_default() += 1;
             }
         }
         self.ancestors.pop();
@@ -179,17 +182,13 @@ pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)>
         !is_pattern(&part.as_os_str().to_string_lossy()) || folder.is_dir()
     };
     let literal = components.iter().take_while(is_literal).count();
-    let (root, parts) = components.split_at(literal);
-    let part = |part: &Component<'_>| {
-        let refused = |reason: &str| Error::config(pattern, reason);
-        match part.as_os_str().to_str() {
-            Some("..") => Err(refused("`..` cannot follow a wildcard")),
-            Some(part) => PatternPart::parse(part, pattern),
-            None => Err(refused("is not UTF-8")),
-        }
-    };
-    let parts = parts.iter().map(part).collect::<Result<_>>()?;
-    Ok((root.iter().collect(), KeyPattern { root: String::new(), parts }))
+    let (root, rest) = components.split_at(literal);
+    if rest.contains(&Component::ParentDir) {
+        return Err(Error::config(pattern, "`..` cannot follow a wildcard"));
+    }
+    let rest: PathBuf = rest.iter().collect();
+    let keys = rest.to_str().ok_or_else(|| Error::config(pattern, "is not UTF-8"))?;
+    Ok((root.iter().collect(), KeyPattern::parse(keys, pattern)?))
 }
 
 /// Returns the languages for which a file `template` exists; only `{lang}` is a pattern in it.
@@ -261,10 +260,10 @@ impl KeyPattern {
             && !parts.iter().any(is_any)
     }
 
-    /// Matches `key`; of several languages the longest is returned.
-    pub(super) fn matched<'k>(&self, key: &'k str) -> Option<MatchedKey<'k>> {
+    /// Matches `key`. Returns its language, the longest of several; empty without `{lang}`.
+    pub(super) fn matched<'k>(&self, key: &'k str) -> Option<&'k str> {
         let names: Vec<&str> = key.strip_prefix(self.root.as_str())?.split('/').collect();
-        match_names(&self.parts, &names, None, false)
+        match_names(&self.parts, &names, "", false)
     }
 
     /// Returns true if keys below `folder`, which ends with a slash, may match.
@@ -272,12 +271,8 @@ impl KeyPattern {
         let below = folder.strip_prefix(self.root.as_str()).and_then(|f| f.strip_suffix('/'));
         let Some(below) = below else { return true };
         let names: Vec<&str> = below.split('/').collect();
-        match_names(&self.parts, &names, None, true).is_some()
+        match_names(&self.parts, &names, "", true).is_some()
     }
-}
-
-pub(super) struct MatchedKey<'k> {
-    pub language: Option<&'k str>,
 }
 
 /// Returns the first language under which `names` match `parts`. For a folder, a possible match
@@ -285,14 +280,14 @@ pub(super) struct MatchedKey<'k> {
 fn match_names<'n>(
     parts: &[PatternPart],
     names: &[&'n str],
-    language: Option<&'n str>,
+    language: &'n str,
     is_folder: bool,
-) -> Option<MatchedKey<'n>> {
+) -> Option<&'n str> {
     let Some((part, rest)) = parts.split_first() else {
-        return names.iter().all(|name| !is_hidden(name)).then_some(MatchedKey { language });
+        return names.iter().all(|name| !is_hidden(name)).then_some(language);
     };
     let Some((name, below)) = names.split_first() else {
-        return is_folder.then_some(MatchedKey { language });
+        return is_folder.then_some(language);
     };
     match part {
         PatternPart::Any => match_names(rest, names, language, is_folder).or_else(|| {
@@ -307,25 +302,21 @@ fn match_names<'n>(
     }
 }
 
-/// Returns the values of `{lang}` under which `name` matches, longest first, or a single `bound`
-/// for a match without `{lang}`. A `bound` language must match itself again.
-fn languages<'n>(
-    globs: &[glob::Pattern],
-    name: &'n str,
-    bound: Option<&'n str>,
-) -> Vec<Option<&'n str>> {
+/// Returns the values of `{lang}` under which `name` matches, longest first, or only `bound`, which
+/// may be empty, for a match without `{lang}`. A `bound` language must match itself again.
+fn languages<'n>(globs: &[glob::Pattern], name: &'n str, bound: &'n str) -> Vec<&'n str> {
     let Some((first, rest)) = globs.split_first() else { return Vec::new() };
     if rest.is_empty() {
         return if first.matches(name) { vec![bound] } else { Vec::new() };
     }
-    let mut found: Vec<Option<&str>> = Vec::new();
+    let mut found = Vec::new();
     let is_start = |&i: &usize| name.is_char_boundary(i) && first.matches(&name[..i]);
     for start in (0..=name.len()).filter(is_start) {
         let longest = name[start..].bytes().take_while(|&b| is_language_byte(b)).count();
         for length in (1..=longest).rev() {
             let (code, tail) = name[start..].split_at(length);
-            if bound.is_none_or(|bound| bound == code) {
-                for language in languages(rest, tail, Some(code)) {
+            if bound.is_empty() || bound == code {
+                for language in languages(rest, tail, code) {
                     if !found.contains(&language) {
                         found.push(language);
                     }
@@ -333,7 +324,7 @@ fn languages<'n>(
             }
         }
     }
-    found.sort_by_key(|code| std::cmp::Reverse(code.map_or(0, str::len)));
+    found.sort_by_key(|code| std::cmp::Reverse(code.len()));
     found
 }
 
@@ -341,30 +332,29 @@ fn languages<'n>(
 mod tests {
     use super::*;
 
-    fn matched(component: &str, name: &str, bound: Option<&str>) -> Result<Vec<String>> {
+    fn matched(component: &str, name: &str, bound: &str) -> Result<Vec<String>> {
         let PatternPart::Globs(globs) = PatternPart::parse(component, component)? else {
             return Ok(Vec::new());
         };
-        let found = languages(&globs, name, bound);
-        Ok(found.into_iter().map(|code| code.unwrap_or("-").to_owned()).collect())
+        Ok(languages(&globs, name, bound).into_iter().map(str::to_owned).collect())
     }
 
     #[test]
     fn a_language_is_the_longest_run_that_fits() -> Result<()> {
-        assert_eq!(matched("{lang}", "deu_Latn", None)?, ["deu_Latn"]);
-        assert_eq!(matched("train_{lang}.jsonl", "train_deu_Latn.jsonl", None)?, ["deu_Latn"]);
-        assert_eq!(matched("{lang}_*", "deu_Latn_001.parquet", None)?, ["deu_Latn", "deu"]);
-        assert_eq!(matched("{lang}", "deu Latn", None)?, [""; 0]);
-        assert_eq!(matched("{lang}", "日本", None)?, [""; 0]);
+        assert_eq!(matched("{lang}", "deu_Latn", "")?, ["deu_Latn"]);
+        assert_eq!(matched("train_{lang}.jsonl", "train_deu_Latn.jsonl", "")?, ["deu_Latn"]);
+        assert_eq!(matched("{lang}_*", "deu_Latn_001.parquet", "")?, ["deu_Latn", "deu"]);
+        assert_eq!(matched("{lang}", "deu Latn", "")?, [""; 0]);
+        assert_eq!(matched("{lang}", "日本", "")?, [""; 0]);
         Ok(())
     }
 
     #[test]
     fn a_bound_language_must_agree() -> Result<()> {
-        assert_eq!(matched("{lang}_*", "deu_Latn_001", Some("deu"))?, ["deu"]);
-        assert_eq!(matched("{lang}_*", "deu_Latn_001", Some("fra"))?, [""; 0]);
-        assert_eq!(matched("{lang}-{lang}", "de-de", None)?, ["de"]);
-        assert_eq!(matched("*.parquet", "a.parquet", Some("fra"))?, ["fra"]);
+        assert_eq!(matched("{lang}_*", "deu_Latn_001", "deu")?, ["deu"]);
+        assert_eq!(matched("{lang}_*", "deu_Latn_001", "fra")?, [""; 0]);
+        assert_eq!(matched("{lang}-{lang}", "de-de", "")?, ["de"]);
+        assert_eq!(matched("*.parquet", "a.parquet", "fra")?, ["fra"]);
         Ok(())
     }
 
@@ -384,7 +374,7 @@ mod tests {
             ("{lang}/", "deu/a/b.parquet", Some("deu")),
         ] {
             let keys = KeyPattern::parse(pattern, pattern)?;
-            let found = keys.matched(key).and_then(|matched| matched.language);
+            let found = keys.matched(key).filter(|language| !language.is_empty());
             assert_eq!(found, language, "{pattern} {key}");
         }
         Ok(())

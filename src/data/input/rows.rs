@@ -29,9 +29,6 @@ const MAX_COLUMNS: usize = 10_000;
 /// Maximum characters shown of a list or a struct, such as an embedding.
 const NESTED_CHARS: usize = 80;
 
-/// A number as f64, then as an integer: f64 rounds integers from 2^53 on.
-type Number = (f64, i128);
-
 /// A batch of at most 1024 rows; fewer if they are long.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RowBatch {
@@ -83,10 +80,9 @@ impl RowReader {
                 let text = InputColumn::find(parquet.footer.schema().fields(), &config.text);
                 let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
                 let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
-                let next = move || -> Result<Option<RowBatch>> {
-                    let Some((first_row, batch)) = rows.next(BATCH_ROWS)? else { return Ok(None) };
-                    let rows = (first_row..).take(batch.num_rows()).collect();
-                    Ok(Some(RowBatch { rows, batch }))
+                let next = move || {
+                    let next = rows.next(BATCH_ROWS)?;
+                    Ok(next.map(|(rows, batch)| RowBatch { rows, batch }))
                 };
                 Ok(Self { schema, next: Box::new(next) })
             }
@@ -157,53 +153,45 @@ fn next_objects(
     }
 }
 
-/// Which rows to show.
-#[derive(Debug, Clone, Copy)]
-pub struct RowsRequest<'a> {
-    /// Number of rows, of all files together.
-    pub count: usize,
-    /// Numeric column to sort by, highest values first; `None` for the first rows.
-    pub sort_by: Option<&'a str>,
-    /// Whether to show the lowest values, lowest first.
-    pub ascending: bool,
-}
-
-/// Returns the requested rows of `files` as `file`, `row` (counted from 0) and `columns`. Of equal
-/// values the first ones are taken; null and NaN are left out.
-pub fn row_values(files: &[PathBuf], request: RowsRequest<'_>, stop: &Stop) -> Result<Vec<Value>> {
-    let order = |a: &Number, b: &Number| {
-        let order = a.0.total_cmp(&b.0).then(a.1.cmp(&b.1));
-        if request.ascending { order } else { order.reverse() }
-    };
+/// Returns `count` rows of `files` as `file`, `row` (counted from 0) and `columns`: the first ones,
+/// or those with the highest (if `ascending`: lowest) values of the numeric column `sort_by`. Of
+/// equal values the first ones are taken; null and NaN are left out.
+pub fn row_values(
+    files: &[PathBuf],
+    count: usize,
+    sort_by: Option<&str>,
+    ascending: bool,
+    stop: &Stop,
+) -> Result<Vec<Value>> {
+    let order = |a: &f64, b: &f64| if ascending { a.total_cmp(b) } else { b.total_cmp(a) };
     // The sort is stable: of equal values the first ones stay.
-    let first = |mut rows: Vec<(Number, Value)>| {
+    let first = |mut rows: Vec<(f64, Value)>| {
         rows.sort_by(|(a, _), (b, _)| order(a, b));
-        rows.truncate(request.count);
+        rows.truncate(count);
         rows
     };
     // Rows, each with its value in the sorted column; 0 without one.
-    let mut best: Vec<(Number, Value)> = Vec::new();
+    let mut best: Vec<(f64, Value)> = Vec::new();
     // Value of the last of the best rows, once there are enough.
-    let mut last: Option<Number> = None;
+    let mut last: Option<f64> = None;
     'files: for path in files {
         let (file, mut reader) = open_rows(path)?;
         while let Some(block) = reader.next_batch()? {
             stop.check()?;
-            let values = match request.sort_by {
+            let values = match sort_by {
                 Some(column) => Some(numbers(&block.batch, column, &file.path)?),
-                None if best.len() >= request.count => break 'files,
+                None if best.len() >= count => break 'files,
                 None => None,
             };
             for (at, row) in block.rows.iter().enumerate() {
-                let value = values.as_ref().map_or(Some(number(0.0)), |values| values[at]);
-                let is_better =
-                    |value: &Number| last.is_none_or(|last| order(&last, value).is_gt());
+                let value = values.as_ref().map_or(Some(0.0), |values| values[at]);
+                let is_better = |value: &f64| last.is_none_or(|last| order(&last, value).is_gt());
                 let Some(value) = value.filter(is_better) else { continue };
                 let columns = columns(&block.batch, at);
                 let row =
                     json!({"file": file.path.to_string_lossy(), "row": row, "columns": columns});
                 best.push((value, row));
-                if best.len() >= request.count.saturating_mul(2) {
+                if best.len() >= count.saturating_mul(2) {
                     best = first(best);
                     last = best.last().map(|(value, _)| *value);
                 }
@@ -230,7 +218,7 @@ pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
 }
 
 /// Returns the values of the column `name`; `None` for null and NaN.
-fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<Number>>> {
+fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
     let wrong = |reason: String| Error::schema(path, name, reason);
     let column = batch.column_by_name(name).ok_or_else(|| {
         let fields = batch.schema_ref().fields().iter();
@@ -243,18 +231,11 @@ fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<Nu
     }
     let numbers = strings(column).map_err(|e| wrong(e.to_string()))?;
     let value = |text: &str| match text {
-        "true" => Some(number(1.0)),
-        "false" => Some(number(0.0)),
-        text => {
-            let (value, whole) = number(text.parse().ok().filter(|value: &f64| !value.is_nan())?);
-            Some((value, text.parse().unwrap_or(whole)))
-        }
+        "true" => Some(1.0),
+        "false" => Some(0.0),
+        number => number.parse().ok().filter(|value: &f64| !value.is_nan()),
     };
     Ok(numbers.iter().map(|text| text.and_then(value)).collect())
-}
-
-fn number(value: f64) -> Number {
-    (value, value as i128)
 }
 
 /// Returns the values of the row `at` by column; lists and structs are shortened JSON.

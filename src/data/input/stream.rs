@@ -4,11 +4,11 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::path::Path;
 
+use super::UNDETERMINED_LANGUAGE;
 use super::columns::{ColumnKind, ColumnRequest};
 use super::documents::joined;
 use super::json_lines::{JsonField, LineChecker, find, object};
 use super::lines::{LineReader, TextLine};
-use super::{Reject, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
 
@@ -75,16 +75,12 @@ impl DocumentStream {
         Self { lines, line, checker, text: config.text.clone(), default_language }
     }
 
-    /// Returns the next document, or the next line that is not a document; `None` at the end.
-    pub fn next_document(&mut self) -> Result<Option<Result<StreamDocument, Reject>>> {
+    /// Returns the next document, or the row and the fault of the next line; `None` at the end.
+    pub fn next_document(&mut self) -> Result<Option<Result<StreamDocument, (u64, String)>>> {
         if !self.lines.read(&mut self.line)? {
             return Ok(None);
         }
-        Ok(Some(self.document().map_err(|reason| Reject {
-            row: self.line.row,
-            reason,
-            raw: self.line.bytes.clone(),
-        })))
+        Ok(Some(self.document().map_err(|reason| (self.line.row, reason))))
     }
 
     fn document(&mut self) -> Result<StreamDocument, String> {

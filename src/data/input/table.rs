@@ -13,11 +13,12 @@ use super::discover::{by_name, find_local, format_of, split_compression};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::labelled::score_value;
-use super::lines::{LineReader, TextLine, decompressed};
+use super::lines::{LineReader, TextLine, decompress};
 use super::parquet::ParquetFile;
 use super::pattern::{KeyPattern, MatchedFile, search};
 use super::{BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result};
+use polysift_base::io;
 use polysift_base::progress::Stop;
 use polysift_config::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LARGEST_DOCUMENT_BYTES};
 
@@ -25,15 +26,6 @@ use polysift_config::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LARGEST_DOCUMENT_
 const NOTHING: [&str; 11] =
     ["", "[]", "[none]", "[null]", "[\"\"]", "0", "0.0", "false", "nan", "none", "null"];
 const COMMENT: char = '#';
-
-/// Numbers of rows of a table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct TableCounts {
-    /// All rows, except for blank lines of JSON lines and of CSV.
-    pub rows: u64,
-    /// Rows that were set aside.
-    pub rejected: u64,
-}
 
 /// Returns the top-level column names of the table `file`. For JSON lines these are the keys of the
 /// first object, none if the file has no rows.
@@ -49,15 +41,16 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 }
 
 /// Reads `columns` of every row of the table `file` and passes them to `each`, which returns why a
-/// row cannot be used. Returns [`Error::Row`] with the count if more than `max_rejects` rows
-/// (`None`: any) cannot be used, or a CSV file ends in a quoted field.
+/// row cannot be used. Returns the numbers of rows, without blank lines, and of those that were set
+/// aside; [`Error::Row`] with the count if more than `max_rejects` (`None`: any) cannot be used, or
+/// a CSV file ends in a quoted field.
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
     max_rejects: Option<u64>,
     stop: &Stop,
     each: &mut dyn FnMut(TableRow<'_>) -> Result<(), String>,
-) -> Result<TableCounts> {
+) -> Result<(u64, u64)> {
     let mut reader = open(file, columns.to_vec(), LARGEST_DOCUMENT_BYTES, Rejects::counted())?;
     let (mut rejects, mut rows) = (max_rejects.map_or_else(Rejects::refused, Rejects::new), 0);
     while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
@@ -73,12 +66,10 @@ pub fn read_table(
     rejects.count += unread.count;
     rejects.kept.extend_from_slice(&unread.kept);
     rejects.kept.sort_by_key(|reject| reject.row);
-    let counts = TableCounts { rows: rows + unread.count, rejected: rejects.count };
-    rejects.finish(&file.path).map(|()| counts)
+    rejects.finish(&file.path).map(|()| (rows + unread.count, rejects.count))
 }
 
-/// Describes the table at `path` as a file called `name`. The extension is `.parquet`, `.csv`,
-/// `.jsonl`, `.ndjson` or `.json`, the last four also compressed, as `.gz` or `.zst`.
+/// Describes the table at `path`, whose extension tells its format, as a file called `name`.
 pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
     let file_name = path.file_name().unwrap_or_default().to_string_lossy();
     let format = format_of(&file_name);
@@ -170,7 +161,7 @@ pub fn for_each_listed(
         return read.map(drop);
     }
     let (_, compression) = split_compression(&path.to_string_lossy().to_ascii_lowercase());
-    let reader = decompressed(path, compression)?;
+    let reader = decompress(path, Box::new(io::open(path)?), compression)?;
     let mut lines = LineReader::new(reader, path, "text", DEFAULT_MAX_DOCUMENT_BYTES);
     let (mut line, mut rejects) = (TextLine::default(), Rejects::refused());
     while lines.read(&mut line)? {

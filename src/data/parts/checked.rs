@@ -41,33 +41,22 @@ const HEADER_BYTES: u64 = 1 << 13;
 /// A part under construction. The bytes of a Parquet file are written into it.
 pub(super) struct CheckedWriter {
     pub file: AtomicFile,
-    /// Checksum of the current block, and its number of bytes so far.
-    block: (XxHash3_64, u64),
+    /// The bytes behind the last whole block.
+    block: Vec<u8>,
     checksums: Vec<u8>,
     /// Bytes written since [`finish`] began. Where the footer starts is known only at the end.
     held: Option<Vec<u8>>,
 }
 
 impl CheckedWriter {
-    fn write_blocks(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+    fn write_blocks(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
-        while !bytes.is_empty() {
-            let left = (BLOCK_BYTES - self.block.1) as usize;
-            let (now, rest) = bytes.split_at(left.min(bytes.len()));
-            self.block.0.write(now);
-            self.block.1 += now.len() as u64;
-            if self.block.1 == BLOCK_BYTES {
-                self.end_block();
-            }
-            bytes = rest;
+        self.block.extend_from_slice(bytes);
+        let whole = self.block.len() - self.block.len() % BLOCK_BYTES as usize;
+        for block in self.block.drain(..whole).as_slice().chunks(BLOCK_BYTES as usize) {
+            self.checksums.extend(XxHash3_64::oneshot(block).to_le_bytes());
         }
         Ok(())
-    }
-
-    fn end_block(&mut self) {
-        self.checksums.extend(self.block.0.finish().to_le_bytes());
-        self.block.0 = XxHash3_64::new();
-        self.block.1 = 0;
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -76,8 +65,8 @@ impl CheckedWriter {
         let footer = footer.ok_or_else(|| io::Error::other("a Parquet file without a footer"))?;
         let (index, footer) = held.split_at(footer);
         self.write_blocks(index)?;
-        if self.block.1 > 0 {
-            self.end_block();
+        if !self.block.is_empty() {
+            self.checksums.extend(XxHash3_64::oneshot(&self.block).to_le_bytes());
         }
         self.file.write_all(&self.checksums)?;
         self.file.write_all(&sum_of_rest(&self.checksums, footer))?;
@@ -106,8 +95,7 @@ pub(super) fn create(
     properties: WriterProperties,
 ) -> Result<ArrowWriter<CheckedWriter>> {
     let file = AtomicFile::create(path)?;
-    let part =
-        CheckedWriter { file, block: (XxHash3_64::new(), 0), checksums: Vec::new(), held: None };
+    let part = CheckedWriter { file, block: Vec::new(), checksums: Vec::new(), held: None };
     ArrowWriter::try_new(part, schema, Some(properties)).map_err(|e| Error::write(path, e))
 }
 
@@ -157,25 +145,6 @@ impl CheckedFile {
         }
         Ok(Self { file: Arc::new(file), length, data_bytes, checksums, tail })
     }
-
-    /// Reads the blocks from `start` to `end`: both are block starts or the end of the last block.
-    fn blocks(&self, start: u64, end: u64) -> ParquetResult<Bytes> {
-        let length = (end - start) as usize;
-        let bytes = match start.checked_sub(self.length - self.tail.len() as u64) {
-            Some(at) => self.tail.slice(at as usize..at as usize + length),
-            None => self.file.get_bytes(start, length)?,
-        };
-        let first = (start / BLOCK_BYTES) as usize;
-        let checksums = self.checksums[first * CHECKSUM_BYTES..].chunks(CHECKSUM_BYTES);
-        let blocks = bytes.chunks(BLOCK_BYTES as usize).zip(checksums);
-        for (place, (block, checksum)) in (0u64..).zip(blocks) {
-            if XxHash3_64::oneshot(block).to_le_bytes() != *checksum {
-                let at = start + place * BLOCK_BYTES;
-                return Err(changed(at..at + block.len() as u64));
-            }
-        }
-        Ok(bytes)
-    }
 }
 
 impl Length for CheckedFile {
@@ -196,13 +165,25 @@ impl ChunkReader for CheckedFile {
     fn get_bytes(&self, start: u64, length: usize) -> ParquetResult<Bytes> {
         let end = start.checked_add(length as u64).filter(|&end| end <= self.length);
         let end = end.ok_or_else(|| ParquetError::EOF("a range beyond the end".into()))?;
+        let tail_start = self.length - self.tail.len() as u64;
         if start >= self.data_bytes {
-            let from = (self.length - start) as usize;
-            let at = self.tail.len() - from;
+            let at = (start - tail_start) as usize;
             return Ok(self.tail.slice(at..at + length));
         }
         let first = block_start(start);
-        let blocks = self.blocks(first, end.next_multiple_of(BLOCK_BYTES).min(self.data_bytes))?;
+        let num_bytes = end.next_multiple_of(BLOCK_BYTES).min(self.data_bytes) - first;
+        let blocks = match first.checked_sub(tail_start) {
+            Some(at) => self.tail.slice(at as usize..(at + num_bytes) as usize),
+            None => self.file.get_bytes(first, num_bytes as usize)?,
+        };
+        let checksums = &self.checksums[(first / BLOCK_BYTES) as usize * CHECKSUM_BYTES..];
+        let checked = blocks.chunks(BLOCK_BYTES as usize).zip(checksums.chunks(CHECKSUM_BYTES));
+        for (place, (block, checksum)) in (0u64..).zip(checked) {
+            if XxHash3_64::oneshot(block).to_le_bytes() != *checksum {
+                let at = first + place * BLOCK_BYTES;
+                return Err(changed(at..at + block.len() as u64));
+            }
+        }
         let at = (start - first) as usize;
         if at + length > blocks.len() {
             return Err(ParquetError::EOF("a page beyond the pages".into()));

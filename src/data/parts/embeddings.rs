@@ -24,7 +24,7 @@ use parquet::column::page::{Page, PageReader};
 use parquet::file::metadata::KeyValue;
 use parquet::file::properties::EnabledStatistics;
 use parquet::file::serialized_reader::SerializedPageReader;
-use parquet::schema::types::ColumnPath;
+use parquet::schema::types::{ColumnDescPtr, ColumnPath};
 
 use super::checked::{self, CheckedFile, CheckedWriter};
 use super::documents::{self, PartReader, documents_of, full_column};
@@ -61,8 +61,7 @@ pub struct EmbeddingRows {
 }
 
 impl EmbeddingRows {
-    /// Returns the embeddings `[chunks, hidden_size]` of document `i`; empty if it has no text.
-    /// Panics if there is no document `i`.
+    /// Returns the embeddings `[chunks, hidden_size]` of document `i`; panics if there is none.
     pub fn chunks(&self, i: usize) -> &[f32] {
         let d = self.hidden_size;
         &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]
@@ -120,19 +119,14 @@ pub fn embeddings_array(
     dtype: EmbeddingDtype,
 ) -> Result<ArrayRef> {
     let op = "embeddings_array";
-    let (Some(&first), Some(&last)) = (chunk_offsets.first(), chunk_offsets.last()) else {
-        return Err(Error::shape(op, "chunk_offsets is empty; documents + 1 are needed"));
-    };
-    let is_sorted = chunk_offsets.is_sorted();
+    let [first, last] = [chunk_offsets.first(), chunk_offsets.last()].map(|end| *end.unwrap_or(&0));
     let used = values.get(first * hidden_size..last * hidden_size);
-    let Some(used) = used.filter(|_| is_sorted) else {
-        let reason = format!(
-            "chunk_offsets {first}..{last} (ascending: {is_sorted}) do not fit {} values of hidden \
-             size {hidden_size}",
-            values.len()
-        );
-        return Err(Error::shape(op, reason));
-    };
+    let used = used.filter(|_| chunk_offsets.is_sorted()).ok_or_else(|| {
+        let len = values.len();
+        let reason =
+            format!("chunks {first}..{last} are not in {len} values of {hidden_size} each");
+        Error::shape(op, reason)
+    })?;
     if i32::try_from(used.len().max(last - first)).is_err() {
         return Err(Error::shape(op, format!("{} values in one row group", used.len())));
     }
@@ -308,17 +302,14 @@ impl EmbeddingScan {
                 Error::corrupt(path, format!("has no `{HIDDEN_SIZE}` in its metadata"))
             })?;
         let columns = footer.schema_descr().columns();
-        let column = columns.iter().position(|column| *column.path() == leaf());
-        let missing = || Error::schema(path, EMBEDDINGS, "is not a list of lists");
-        let column = column.ok_or_else(missing)?;
-        let is_half = match (columns[column].physical_type(), columns[column].logical_type_ref()) {
-            (Type::FLOAT, _) => false,
-            (Type::FIXED_LEN_BYTE_ARRAY, Some(LogicalType::Float16)) => true,
-            (other, _) => {
-                let reason = format!("is of type {other}, not of floats");
-                return Err(Error::schema(path, EMBEDDINGS, reason));
-            }
+        let is_half =
+            |at: &ColumnDescPtr| matches!(at.logical_type_ref(), Some(LogicalType::Float16));
+        let is_read = |at: &ColumnDescPtr| {
+            *at.path() == leaf() && (at.physical_type() == Type::FLOAT || is_half(at))
         };
+        let wrong = || Error::schema(path, EMBEDDINGS, "is not a list of lists of floats");
+        let column = columns.iter().position(is_read).ok_or_else(wrong)?;
+        let is_half = is_half(&columns[column]);
         let batch = part.read(&[&DOCUMENT_COLUMNS[..], &[NUM_CHUNKS]].concat())?;
         let num_chunks = full_column::<UInt64Array>(&batch, NUM_CHUNKS, path)?.clone();
         // A document without chunks counts as one null value.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use arrow_array::builder::StringBuilder;
 use arrow_array::{ArrayRef, BooleanArray, StringArray, UInt64Array};
+use serde_json::json;
 
 use super::documents::{self, PartReader, documents_of, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
@@ -15,15 +16,6 @@ use polysift_base::io::FileStamp;
 use polysift_config::FilterAction;
 
 const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
-const ACTIONS: [FilterAction; 3] = [FilterAction::Flag, FilterAction::Cut, FilterAction::Remove];
-
-fn name_of(action: FilterAction) -> &'static str {
-    match action {
-        FilterAction::Flag => "flag",
-        FilterAction::Cut => "cut",
-        FilterAction::Remove => "remove",
-    }
-}
 
 /// Writes the pieces of a text as the file has them.
 fn written(pieces: &[Range<usize>]) -> String {
@@ -98,7 +90,8 @@ impl VerdictRows {
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
     let mut columns = VERDICT_COLUMNS.map(|_| StringBuilder::new());
     for FoundRow { filter, action, reason, details, pieces } in &rows.found {
-        let texts: [&str; 5] = [filter, name_of(*action), reason, details, &written(pieces)];
+        let (action, pieces) = (json!(action), written(pieces));
+        let texts = [filter, action.as_str().unwrap_or_default(), reason, details, &pieces];
         columns.iter_mut().zip(texts).for_each(|(column, text)| column.append_value(text));
     }
     let columns = columns.map(|mut column| Arc::new(column.finish()) as ArrayRef);
@@ -123,8 +116,8 @@ pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
     let row = |at: usize| {
         let text = |column: usize| columns[column].value(at);
         let [filter, reason, details] = [0, 2, 3].map(|column| text(column).to_owned());
-        let action = ACTIONS.into_iter().find(|action| name_of(*action) == text(1));
-        let action = action.ok_or_else(|| malformed("action", text(1)))?;
+        let action = serde_json::from_value(text(1).into());
+        let action = action.map_err(|_| malformed("action", text(1)))?;
         let pieces = parsed(text(4)).ok_or_else(|| malformed("pieces", text(4)))?;
         Ok(FoundRow { filter, action, reason, details, pieces })
     };

@@ -241,11 +241,11 @@ impl MkcReader<'_> {
                     card.rows += 1;
                     Ok(())
                 };
-                let counts =
+                let (rows, rejected) =
                     read_table(file, &columns, Some(self.rules.max_rejects), self.stop, read)?;
-                before += if by_column { of_language } else { counts.rows };
-                found.rows = counts.rows;
-                card.drop_rows("malformed", counts.rejected);
+                before += if by_column { of_language } else { rows };
+                found.rows = rows;
+                card.drop_rows("malformed", rejected);
             }
             card.files.push(found);
         }

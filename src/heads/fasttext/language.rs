@@ -21,10 +21,6 @@ pub struct LanguageIdentifier {
 
 impl LanguageIdentifier {
     /// Reads the classifier of `config`; returns `None` if it names none.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Missing`] without the file; [`Error::Model`] if it is no fastText
-    /// classifier; [`Error::Config`] for a label that is not in the model, or is not a language code.
     pub fn of(config: &InputConfig) -> Result<Option<Self>> {
         let LanguageSource::Model { model: path, labels, threshold, .. } = &config.language else {
             return Ok(None);

@@ -135,8 +135,7 @@ impl WordMatrix {
         }
     }
 
-    /// Returns the dot product of `row` and `vector` (C++ `DenseMatrix::dotRow`,
-    /// `ProductQuantizer::mulcode`).
+    /// Multiplies `row` and `vector` (C++ `DenseMatrix::dotRow`, `ProductQuantizer::mulcode`).
     pub(super) fn dot_row(&self, row: usize, vector: &[f32]) -> f32 {
         match self {
             Self::Dense(dense) => dot(dense.row(row), vector),

@@ -1,8 +1,5 @@
 //! fastText classifiers, which score a text by its words without an embedding.
 //!
-//! This module reads and writes fastText's files, turns texts into words, trains and scores. It
-//! does not split samples or read documents.
-//!
 //! The code is our own because the one maintained crate (`fasttext` 0.8.0) predicts other values
 //! than the library: on the models and texts of `tests/golden/fasttext` it is off by up to 0.33. It
 //! leaves the end of the line out of the n-grams, separates words by other white space and returns
@@ -12,11 +9,11 @@
 //! equal samples give equal files. Sizes in a file are checked before memory is allocated.
 //!
 //! ```
-//! use polysift_heads::fasttext::FastTextModel;
+//! use polysift_heads::fasttext::{FastTextModel, TextScratch};
 //!
 //! let (model, _digest) = FastTextModel::read("../../tests/golden/fasttext/words.bin".as_ref())?;
-//! let best = &model.predict("every human right")[0];
-//! assert!(best.0.starts_with("__label__") && best.1 <= 1.0001);
+//! let best = model.best("every human right", &mut TextScratch::default());
+//! assert!(best.is_some_and(|(_label, probability)| probability <= 1.0001));
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 

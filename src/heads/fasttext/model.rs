@@ -55,8 +55,7 @@ fn sigmoid(x: f32) -> f32 {
 
 impl FastTextModel {
     /// Reads a `.bin` or `.ftz` file and its BLAKE3 (C++ `FastText::loadModel`), with every loss,
-    /// n-grams of words and characters, and quantisation. Fails with [`Error::Model`] for another
-    /// file, or a damaged one.
+    /// n-grams of words and characters, and quantisation.
     pub fn read(path: &Path) -> Result<(Self, String)> {
         let file = open(path)?;
         let bytes = file.metadata().map_err(Error::io(path, "read"))?.len();
@@ -93,12 +92,6 @@ impl FastTextModel {
     /// Checks that the parts fit together, so that every row of a line exists.
     fn check(&self) -> io::Result<()> {
         let Self { settings, dictionary, input, output, .. } = self;
-        if dictionary.pruned.is_some() && matches!(input, WordMatrix::Dense(_)) {
-            return broken("is pruned but not quantised, which fastText refuses too");
-        }
-        if dictionary.num_labels() == 0 {
-            return broken("has no labels");
-        }
         let Some(rows) = dictionary.num_rows(settings) else {
             return broken("has pruned n-grams without a place in its matrix");
         };
@@ -114,11 +107,10 @@ impl FastTextModel {
                 ));
             }
         }
-        if dim == 0 { broken("has vectors of no values") } else { Ok(()) }
+        Ok(())
     }
 
-    /// Writes the model, which must not be quantised, to `path`, whole or not at all (C++
-    /// `FastText::saveModel`).
+    /// Writes the model, which must not be quantised, whole or not at all (C++ `saveModel`).
     pub fn write(&self, path: &Path) -> Result<FileStamp> {
         let mut file = AtomicFile::create(path)?;
         let mut write = || -> io::Result<()> {
@@ -162,8 +154,8 @@ impl FastTextModel {
     }
 
     /// Returns the logit of the label with this index for the first line of `text`, its log-odds
-    /// (softmax) or output (other losses), and its [probability](Self::predict). Returns `None` if
-    /// the model knows no word of the line, for which fastText makes no prediction.
+    /// (softmax) or output (other losses), and fastText's probability of it. Returns `None` if the
+    /// model knows no word of the line, for which fastText makes no prediction.
     pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<(f32, f32)> {
         let outputs = self.outputs(text, scratch)?;
         let output = *outputs.get(label)?;
@@ -209,20 +201,7 @@ impl FastTextModel {
         }
     }
 
-    /// Returns all labels with their probabilities exp(log(p + 0.00001)), most probable first (C++
-    /// `FastText::predict` with `k = -1`); empty if the model knows no word of `text`.
-    pub fn predict(&self, text: &str) -> Vec<(String, f32)> {
-        let mut scratch = TextScratch::default();
-        let Some(outputs) = self.outputs(text, &mut scratch) else { return Vec::new() };
-        let labels = self.labels().into_iter().enumerate();
-        let mut predicted: Vec<(String, f32)> =
-            labels.map(|(at, label)| (label, self.probability(outputs, at))).collect();
-        predicted.sort_by(|a, b| b.1.total_cmp(&a.1));
-        predicted
-    }
-
-    /// Returns the outputs `[labels]` for `text` (C++ `Model::computeHidden`): logits, or
-    /// logarithms of probabilities with [`ModelLoss::Hierarchical`].
+    /// Returns the logits of all labels, or the logarithms of probabilities of a hierarchical loss.
     fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
         let TextScratch { line, hidden, outputs } = scratch;
         self.dictionary.line(&self.settings, text.as_bytes(), line);

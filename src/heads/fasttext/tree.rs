@@ -22,8 +22,7 @@ pub(super) struct LabelTree {
 }
 
 impl LabelTree {
-    /// Builds the tree over labels with these `counts`, in descending order (C++
-    /// `HierarchicalSoftmaxLoss::buildTree`).
+    /// Builds the tree over labels with descending `counts` (C++ `buildTree`).
     pub(super) fn new(counts: &[i64]) -> io::Result<Self> {
         let num_labels = counts.len();
         let total = counts.iter().try_fold(0_i64, |total, &count| {
@@ -74,8 +73,7 @@ impl LabelTree {
         log_probability - log_rest
     }
 
-    /// Writes the logarithm of each label's probability to `log_probabilities`. `output` returns the
-    /// output of a fork (C++ `HierarchicalSoftmaxLoss::dfs`).
+    /// Writes the log-probabilities of the labels; `output` returns that of a fork (C++ `dfs`).
     pub(super) fn log_probabilities(
         &self,
         output: impl Fn(usize) -> f32,

@@ -101,13 +101,12 @@ impl HeadSpec {
     }
 }
 
-/// Everything known about a head, stored as JSON under the key `polysift.card` of the file's
-/// metadata or beside a fastText model.
+/// Everything known about a head: JSON in its file's metadata, or beside a fastText model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
 pub struct ModelCard {
     /// Name of the head.
     pub head: String,
-    /// Definition of what the head computes.
+    /// What the head computes.
     pub spec: HeadSpec,
     /// Names of the outputs, if the file that the head was imported from has any.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -115,8 +114,7 @@ pub struct ModelCard {
     /// How texts become the words of a fastText head.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub text: Option<TextCard>,
-    /// Language code of the samples, or the one that an import found or was given; `None` if not
-    /// known.
+    /// Language code of the samples, or the one that an import found or was given, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub language: Option<String>,
     /// Version of polysift that trained the head.

@@ -18,7 +18,7 @@ pub type Head = HeadOf<Scorer>;
 
 impl Head {
     /// Makes a head whose digest is that of [`Head::to_bytes`]; [`Error::Shape`] for an unfit spec.
-    pub fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
+    pub(crate) fn new(card: ModelCard, scorer: Scorer) -> Result<Self> {
         card.spec.check().map_err(|reason| Error::shape("head", reason))?;
         let mut head = Self { card, scorer, digest: String::new() };
         head.digest = blake3::hash(&head.to_bytes()?).to_hex().to_string();
@@ -39,9 +39,6 @@ impl Head {
     /// NaN, as does a zero vector in a cosine head; a NaN chunk that counts makes the document NaN.
     /// Hidden layers and similarities are computed in f32, the output layer in f64. Scores are
     /// within 1e-6 of PyTorch's (`scores_agree_with_pytorch`).
-    ///
-    /// # Errors
-    /// [`Error::Shape`] where `chunks` and `chunk_offsets` do not describe `[num_chunks, D]`.
     pub fn score(
         &self,
         chunks: &[f32],

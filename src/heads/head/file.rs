@@ -19,8 +19,6 @@ use polysift_config::{
 use polysift_encoder::{self as encoder, Recipe};
 
 const ZIP_MAGIC: &[u8] = b"PK\x03\x04";
-/// First bytes of `torch.save` before PyTorch 1.6: the pickled number 0x1950a86a20f9469cfc6c.
-const LEGACY_MAGIC: &[u8] = b"\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19";
 
 /// Extensions of the files that heads are read from.
 pub const HEAD_EXTENSIONS: [&str; 4] = ["safetensors", "pt", "pth", CKPT];
@@ -48,21 +46,17 @@ const SUFFIXES: [&str; 3] = ["_cls", "_classifier", "_head"];
 
 impl Head {
     /// Reads the head called `name` from a file at `path`: safetensors, or a state dict that
-    /// `torch.save` wrote (PyTorch 1.6 or later), recognised by its content.
+    /// `torch.save` wrote (PyTorch 1.6 or later), recognised by its content. Fails with
+    /// [`Error::Missing`] without such a file.
     ///
     /// A file that polysift wrote brings its own spec; only what `config` sets explicitly
     /// (`output`, `chunk`, `keep`) overrides it. For other files the spec comes from `config` and
     /// its preset. Layer sizes and kind always come from the tensors.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is damaged or of neither
-    /// format, or if its tensors or the spec do not fit together.
     pub fn load(path: &Path, name: &str, config: &HeadConfig) -> Result<Self> {
         HeadFile::read(path, name, None)?.into_head(path, name, config)
     }
 
-    /// Reads a head without settings: what the file does not say comes from the preset that fits
-    /// the number of outputs, which also names the head. Fails like [`Head::load`].
+    /// Reads a head without settings; a preset that fits the outputs says what the file does not.
     pub fn open(path: &Path) -> Result<Self> {
         let file =
             HeadFile::read(path, &path.file_stem().unwrap_or_default().to_string_lossy(), None)?;
@@ -81,7 +75,8 @@ struct HeadFile {
     head: Head,
     /// The kind of output, if files with this extension or models of this class always have it.
     output: Option<HeadOutput>,
-    encoder: String,
+    /// The encoder of a model; `None` for a file.
+    encoder: Option<String>,
 }
 
 impl HeadFile {
@@ -93,7 +88,7 @@ impl HeadFile {
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
         let head = Head { card, scorer, digest: blake3::hash(&bytes).to_hex().to_string() };
         let output = path.extension().is_some_and(|e| e == CKPT).then_some(HeadOutput::Raw);
-        Ok(Self { head, output, encoder: PUBLISHED_ENCODER.to_owned() })
+        Ok(Self { head, output, encoder: None })
     }
 
     /// Reads the head of a sequence classification model, given as a directory or a hub id.
@@ -112,7 +107,7 @@ impl HeadFile {
         let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
         let digest = files.recipe.model_digest.clone();
         let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
-        let encoder = format!("{model}, {pooling}");
+        let encoder = Some(format!("{model}, {pooling}"));
         let provenance =
             Some(Provenance { encoder_digest: digest.clone(), model, ..Default::default() });
         let labels = classifier.labels(outputs);
@@ -168,17 +163,12 @@ impl HeadFile {
 /// Reads the card and the weights. The card of a foreign file has only the counts of references.
 fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Scorer), String> {
     let mut known = KnownLayers { activation, ..KnownLayers::default() };
-    if bytes.starts_with(LEGACY_MAGIC) {
-        return Err(
-            "is in PyTorch's format before 1.6; load it there and torch.save it again".into()
-        );
-    }
     let foreign = |(scorer, references)| (ModelCard { references, ..ModelCard::default() }, scorer);
     if bytes.starts_with(ZIP_MAGIC) {
         return pytorch::read(bytes, known).map(foreign);
     }
     let unreadable = |e: SafeTensorError| {
-        format!("neither a safetensors file ({e}) nor one of PyTorch (no zip file)")
+        format!("neither a safetensors file ({e}) nor one of PyTorch 1.6 or later (no zip file)")
     };
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
     let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?.tensors();
@@ -188,20 +178,14 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     };
     let card = serde_json::from_str::<ModelCard>(card);
     let card = card.map_err(|e| format!("its card cannot be read: {e}"))?;
-    if card.spec.kind.is_of_texts() {
-        return Err("scores texts, not embeddings".to_owned());
-    }
-    let HeadSpec { kind, layer_sizes: sizes, activation, norm_eps, .. } = &card.spec;
+    let HeadSpec { kind, layer_sizes, activation, norm_eps, .. } = &card.spec;
     known = KnownLayers { is_own: true, activation: Some(*activation), norm_eps: *norm_eps };
     let (scorer, references) = weights::parse_safetensors(&tensors, known)?;
     let [center, found] = [card.references, references].map(|counts| counts?.center);
-    let found_sizes = scorer.layer_sizes();
-    if center != found {
-        return Err(format!("its card says centering {center:?}, its tensors are {found:?}"));
-    }
-    let is_sound = norm_eps.is_none_or(|eps| eps >= 0.0);
-    if *sizes != found_sizes || *kind != scorer.kind() || !is_sound {
-        return Err(format!("its card says layers {sizes:?}, its tensors are {found_sizes:?}"));
+    let said = (*kind, layer_sizes.clone(), center);
+    let found = (scorer.kind(), scorer.layer_sizes(), found);
+    if said != found || norm_eps.is_some_and(|eps| eps < 0.0) {
+        return Err(format!("its card says {said:?}, its tensors are {found:?}"));
     }
     Ok((card, scorer))
 }
@@ -300,12 +284,8 @@ pub fn is_classifier(path: &Path) -> bool {
 }
 
 /// Imports a head that other software wrote, from a file (see [`Head::load`]) or from a model for
-/// sequence classification (see [`is_classifier`]). Its card names the source.
-///
-/// # Errors
-/// The errors of [`Head::load`] and [`encoder::resolve`]; [`Error::Model`] also for a file that
-/// polysift wrote and for a model of another kind; [`Error::Config`] if a model has several labels
-/// and `request` names none.
+/// sequence classification (see [`is_classifier`]). Its card names the source. Refuses files that
+/// polysift wrote, and models of several labels if `request` names none.
 pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result<Head> {
     let file = if is_classifier(path) {
         HeadFile::of_model(path, request.activation, hub)?
@@ -333,10 +313,8 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
     let (chunk, keep) = (request.chunk, request.keep);
     let config = HeadConfig { preset: Some(preset), output, chunk, keep, ..HeadConfig::default() };
     let file_name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
-    // A model brings its own encoder.
-    let published_encoder = known.filter(|_| file.head.card.provenance.is_none());
-    let assumed_encoder = published_encoder.map_or(file.encoder.as_str(), |known| known.encoder);
-    let assumed_encoder = assumed_encoder.to_owned();
+    let published_encoder = known.map_or(PUBLISHED_ENCODER, |known| known.encoder);
+    let assumed_encoder = file.encoder.clone().unwrap_or_else(|| published_encoder.to_owned());
     let name = request.name.as_deref().unwrap_or(preset.name());
     let Head { mut card, scorer, digest } = file.into_head(path, name, &config)?;
     card.language = request.language.clone().or_else(|| language_of(&file_name));

@@ -2,8 +2,7 @@
 //!
 //! This module reads and writes head files (safetensors with a [`ModelCard`]), imports other files
 //! (safetensors, PyTorch) and scores. [`Head`] scores embeddings, [`FastTextHead`] scores texts,
-//! [`RowHead`] scores rows by a column or at random, [`AnyHead`] is any of them. Training is in
-//! `crate::train`. This module reads no embeddings and no thresholds.
+//! [`RowHead`] scores rows by a column or at random, [`AnyHead`] is any of them.
 //!
 //! A document's score depends on its own chunks alone, bit by bit, not on the other documents of
 //! the call or the number of threads. All heads compute on the CPU. Selection orders by `logit`;
@@ -64,27 +63,16 @@ pub enum AnyHead {
 impl AnyHead {
     /// Reads the head called `name` from `path`: a fastText model if the file begins as one,
     /// else an embedding head (see [`Head::load`]). Only foreign fastText models use `language`.
-    ///
-    /// # Errors
-    /// The errors of the `load` functions; [`Error::Model`] if `config` asks for a head of texts
-    /// and the file holds none, or for a cosine head and the file is a fastText model.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         let is_text = path.is_file() && is_model(path)?;
-        match (config.kind, is_text) {
-            (HeadKind::FastText, false) if path.is_file() => {
-                Err(Error::model(path, "is not a fastText model of version 11 or 12"))
-            }
-            (HeadKind::Cosine, true) => {
-                Err(Error::model(path, "is a fastText model; a cosine head was asked for"))
-            }
-            (_, true) | (HeadKind::FastText, false) => {
-                let head = FastTextHead::load(path, name, config, language)?;
-                Ok(Self::FastText(Box::new(head)))
-            }
-            (_, false) => {
-                Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
-            }
+        if is_text && config.kind == HeadKind::Cosine {
+            return Err(Error::model(path, "is a fastText model; a cosine head was asked for"));
         }
+        if is_text || config.kind == HeadKind::FastText {
+            let head = FastTextHead::load(path, name, config, language)?;
+            return Ok(Self::FastText(Box::new(head)));
+        }
+        Head::load(path, name, config).map(|head| Self::Embedding(Box::new(head)))
     }
 
     /// Returns the spec: what the head computes.

@@ -21,8 +21,7 @@ pub struct LinearLayer {
 }
 
 impl LinearLayer {
-    /// Creates a layer of `weight` `[outputs, inputs]` and `bias` `[outputs]`.
-    pub fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
+    pub(crate) fn new(weight: Vec<f32>, bias: Vec<f32>) -> Self {
         let inputs = weight.len() / bias.len().max(1);
         let matrix = Matrix::new(&weight, bias.len(), inputs, inputs);
         let packed = PackedMatrix::new(Isa::detect(), Precision::F32, matrix);
@@ -38,7 +37,6 @@ impl LinearLayer {
     }
 }
 
-/// One layer of an MLP head.
 #[derive(Debug, Clone)]
 pub enum HeadLayer {
     Linear(LinearLayer),
@@ -74,8 +72,7 @@ pub struct References {
     pub(crate) values: Vec<f32>,
     /// Width `D`.
     pub(crate) hidden_size: usize,
-    /// Mean `[D]` that is subtracted from embeddings before they are compared; it has been
-    /// subtracted from the references.
+    /// Mean `[D]` that is subtracted from embeddings, as it was from the references.
     pub(crate) mean: Option<Vec<f32>>,
     /// `values`, packed for the products.
     packed: PackedRows,

@@ -56,10 +56,6 @@ impl FastTextHead {
     ///
     /// The card beside the file defines how a text becomes words; only [`Mode::Published`] and
     /// `keep` override it. Without a card, `config` defines it.
-    ///
-    /// # Errors
-    /// [`Error::Missing`] without such a file; [`Error::Model`] if it is not a fastText classifier,
-    /// is damaged or lacks the label, or if its card is of another file.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         if !path.is_file() {
             return Err(missing(path, name));
@@ -82,8 +78,7 @@ impl FastTextHead {
         Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
-    /// Makes a head of a model whose file has this `digest`. Sets the spec of `card` from the
-    /// model, except for the kept side.
+    /// Sets the spec of `card` from the model, except for the kept side.
     pub(crate) fn new(
         mut card: ModelCard,
         model: FastTextModel,

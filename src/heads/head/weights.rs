@@ -144,9 +144,8 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
 /// Name of a layer, and its index if it is in a `Sequential`.
 type Module = (String, Option<usize>);
 
-/// Returns the names of a file's layers without `.weight` and `.bias`, their indices in a
-/// `Sequential`, and the activation between linear layers. The file may also hold an encoder, whose
-/// names do not end in an index, but nothing else.
+/// Returns the layers of a file, and the activation between linear ones. The file may also hold an
+/// encoder, whose names do not end in an index, but nothing else.
 fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     let has_encoder =
         names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));

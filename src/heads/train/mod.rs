@@ -1,8 +1,7 @@
 //! Trains heads from labelled embeddings, and heads of texts from labelled texts.
 //!
-//! This module owns the split of the samples, the training loop and the sampling of references. It
-//! neither reads nor embeds samples. The same samples in any order, with any number of threads,
-//! give the same head file byte by byte; all random numbers come from [`TrainingRequest::seed`].
+//! The same samples in any order, with any number of threads, give the same head file byte by byte;
+//! all random numbers come from [`TrainingRequest::seed`].
 
 mod fit;
 mod request;
@@ -18,7 +17,6 @@ use crate::head::{
 use crate::vectors::normalised;
 use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
-use polysift_base::progress::Stop;
 use polysift_config::{Centering, HeadConfig, HeadKind, LabelKind, Mode, TrainingConfig};
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
 use request::{Trained, has_several};
@@ -41,18 +39,13 @@ pub use texts::train_text_head;
 /// A logistic head is the optimum of logistic regression on standardised inputs, a ridge head the
 /// optimum of least squares; validation loss picks the penalty. A cosine head takes K positives.
 ///
-/// # Errors
-/// [`polysift_base::Error::Training`] for fewer than [`MIN_SAMPLES`] samples, only one class or
-/// grade, no weight, or weights that diverge; [`polysift_base::Error::Shape`] if the samples do not
-/// fit together.
-///
 /// # Source
 /// Published mode follows `train_mlp.py` and `cs.py` of FineWeb2-HQ.
-pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
+pub fn train_head(request: &TrainingRequest<'_>) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
     let (splits, excluded_samples) = request.split()?;
-    let (Trained { scorer, record, references }, spec) = trained(request, &splits, stop)?;
+    let (Trained { scorer, record, references }, spec) = trained(request, &splits)?;
     let metrics = |request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]| {
         request.metrics(scorer, rows).map(Metrics::rounded)
     };
@@ -69,9 +62,9 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
         record.linear_test = if config.kind == kind {
             Some(test) // it is its own baseline
         } else {
-            metrics(&baseline, &fit::train(&baseline, &splits, stop)?.scorer, &splits.test)
+            metrics(&baseline, &fit::train(&baseline, &splits)?.scorer, &splits.test)
         };
-        record.learning_curve = learning_curve(request, &splits, &record, stop)?;
+        record.learning_curve = learning_curve(request, &splits, &record)?;
         record.learning_curve.push(LearningPoint { num_samples: splits.train.len(), test });
     }
     tracing::info!(
@@ -86,22 +79,17 @@ pub fn train_head(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
     Head::new(card, scorer)
 }
 
-/// Trains the head of a round, which only draws the negatives of the next round: like
-/// [`train_head`], but without any metrics.
-pub fn train_round(request: &TrainingRequest<'_>, stop: &Stop) -> Result<Head> {
+/// Trains a head that only draws the negatives of the next round, without any metrics.
+pub fn train_round(request: &TrainingRequest<'_>) -> Result<Head> {
     let (splits, _) = request.split()?;
-    let (Trained { scorer, record, .. }, spec) = trained(request, &splits, stop)?;
+    let (Trained { scorer, record, .. }, spec) = trained(request, &splits)?;
     Head::new(request.card(spec, record, &splits), scorer)
 }
 
-fn trained(
-    request: &TrainingRequest<'_>,
-    splits: &Splits,
-    stop: &Stop,
-) -> Result<(Trained, HeadSpec)> {
+fn trained(request: &TrainingRequest<'_>, splits: &Splits) -> Result<(Trained, HeadSpec)> {
     let (config, name) = (request.config, request.name);
     let trained = match config.kind {
-        HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, splits, stop)?,
+        HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, splits)?,
         HeadKind::Cosine => sample_references(request, splits)?,
         HeadKind::FastText => return Err(request.error("it is trained on texts")),
         HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
@@ -116,7 +104,6 @@ fn learning_curve(
     request: &TrainingRequest<'_>,
     splits: &Splits,
     record: &TrainingRecord,
-    stop: &Stop,
 ) -> Result<Vec<LearningPoint>> {
     let mut config = request.config.clone();
     if let Some(hyperparameters) = &record.hyperparameters {
@@ -139,7 +126,7 @@ fn learning_curve(
         }
         let part = Splits { train, ..splits.clone() };
         let request = TrainingRequest { config: &config, ..request.clone() };
-        let scorer = fit::train(&request, &part, stop)?.scorer;
+        let scorer = fit::train(&request, &part)?.scorer;
         if let Some(test) = request.metrics(&scorer, &splits.test) {
             points.push(LearningPoint { num_samples: part.train.len(), test: test.rounded() });
         }

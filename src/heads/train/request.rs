@@ -13,6 +13,7 @@ use crate::head::{
 use crate::vectors::BLOCK_ROWS;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, log_loss};
+use polysift_base::progress::Stop;
 use polysift_config::{HeadConfig, HeadKind, LabelKind, Loss, Mode};
 use polysift_data::input::Split;
 
@@ -38,6 +39,8 @@ pub struct TrainingRequest<'a> {
     pub seed: u64,
     /// Sources of the samples, which are written into the card.
     pub provenance: Provenance,
+    /// Ends the training.
+    pub stop: &'a Stop,
 }
 
 impl TrainingRequest<'_> {
@@ -64,7 +67,6 @@ impl TrainingRequest<'_> {
         let is_of_texts = config.kind.is_of_texts();
         let is_default = config.training.mode == Mode::Default;
         let with_test = is_default || is_of_texts || !config.is_class(self.name);
-        samples.check(is_of_texts)?;
         let is_usable = |row: &usize| samples.embedding(*row).iter().all(|x| x.is_finite());
         let usable: Vec<usize> = (0..samples.ids.len()).filter(is_usable).collect();
         let excluded = samples.ids.len() - usable.len();
@@ -187,8 +189,7 @@ pub(super) struct Trained {
     pub(super) references: Option<ReferenceCounts>,
 }
 
-/// Checks before anything is embedded that samples can be trained on, as far as their labels and
-/// the splits that they name show. Fails with [`Error::Training`].
+/// Checks before anything is embedded that samples can be trained on, as far as labels show it.
 pub fn check_labels(
     name: &str,
     language: &str,

@@ -8,7 +8,6 @@
 use std::collections::HashMap;
 
 use crate::head::LabelCounts;
-use polysift_base::error::{Error, Result};
 use polysift_base::metrics::rounded;
 use polysift_base::sample::{Ranks, text_key};
 use polysift_config::LabelKind;
@@ -121,27 +120,6 @@ impl Samples {
         keys.sort_unstable();
         let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
         blake3::hash(&bytes).to_hex().to_string()
-    }
-
-    /// Fails with [`Error::Shape`] unless the lists fit together, without embeddings if `of_texts`.
-    pub fn check(&self, of_texts: bool) -> Result<()> {
-        let width = self.hidden_size;
-        let (n, values, labels) = (self.ids.len(), self.embeddings.len(), self.labels.len());
-        let (texts, weights, splits) = (self.texts.len(), self.weights.len(), self.splits.len());
-        if labels == n
-            && texts == n
-            && [0, n].contains(&weights)
-            && [0, n].contains(&splits)
-            && n.checked_mul(width) == Some(values)
-            && (width == 0) == of_texts
-        {
-            return Ok(());
-        }
-        let reason = format!(
-            "{n} id(s), {labels} label(s), {weights} weight(s), {splits} split(s), {texts} text(s) \
-             and {values} values of embeddings [_, {width}] do not fit together"
-        );
-        Err(Error::shape("train", reason))
     }
 }
 

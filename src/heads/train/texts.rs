@@ -8,19 +8,13 @@ use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_json};
 use polysift_base::metrics::Metrics;
-use polysift_base::progress::Stop;
 
 /// Trains a fastText head on 80% of the samples (10% each are kept for validation and test). Writes
 /// its model to `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head
 /// and the stamps of the two files.
-///
-/// # Errors
-/// [`Error::Training`] for fewer than [`MIN_SAMPLES`](super::MIN_SAMPLES) samples, for one class
-/// only, or if the vectors diverge; [`Error::Shape`] if the samples do not fit together.
 pub fn train_text_head(
     request: &TrainingRequest<'_>,
     path: &Path,
-    stop: &Stop,
 ) -> Result<(FastTextHead, [FileStamp; 2])> {
     let (splits, _) = request.split()?;
     let (samples, config) = (request.samples, &request.config.fasttext);
@@ -30,11 +24,13 @@ pub fn train_text_head(
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
     let streams = ["initialisation", "order"].map(|purpose| request.stream(purpose));
     let word_ngrams = config.word_ngrams(request.language);
-    let model = fasttext::fit(config, word_ngrams, &lines, streams, stop)?.ok_or_else(|| {
-        let rate = config.learning_rate;
-        request
-            .error(format!("the vectors are not finite; try a smaller learning_rate than {rate}"))
-    })?;
+    let model =
+        fasttext::fit(config, word_ngrams, &lines, streams, request.stop)?.ok_or_else(|| {
+            let rate = config.learning_rate;
+            request.error(format!(
+                "the vectors are not finite; try a smaller learning_rate than {rate}"
+            ))
+        })?;
     if model.num_words() + model.num_buckets() == 0 {
         return Err(request.error("no word occurs `min_count` times in the training split"));
     }

@@ -14,7 +14,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, write_atomic, write_new};
 use polysift_base::progress::Stop;
 use polysift_base::sample::hash_of;
-use polysift_data::input::{FileFacts, InputFile};
+use polysift_data::input::{InputFile, RowGroup};
 
 /// Maximum bytes of a part of a shard's name: file systems allow 255, and derived names are longer.
 const MAX_NAME_BYTES: usize = 220;
@@ -66,7 +66,7 @@ impl Plan {
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
         let of_file = |file: &InputFile| {
             Stop::of_process().check()?;
-            Ok(shards_of(file, &file.facts()?, max_shard_bytes))
+            Ok(shards_of(file, file.fingerprint()?, file.row_groups()?, max_shard_bytes))
         };
         let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
@@ -168,17 +168,24 @@ fn without_commit(path: &Path) -> (&Path, &str) {
         .map_or((path, ""), |(place, rest)| (place.as_ref(), rest.trim_start_matches(|c| c != '/')))
 }
 
-fn shards_of(file: &InputFile, facts: &FileFacts, max_shard_bytes: u64) -> Vec<Shard> {
+fn shards_of(
+    file: &InputFile,
+    fingerprint: String,
+    groups: Option<Vec<RowGroup>>,
+    max_shard_bytes: u64,
+) -> Vec<Shard> {
+    let count_rows =
+        |all: &Vec<RowGroup>| all.iter().map(|group| group.rows).fold(0, u64::saturating_add);
     let whole = Shard {
         name: file.name.clone(),
         file: file.path.clone(),
         language: file.language.clone(),
         bytes: file.bytes,
         rows: None,
-        num_rows: facts.rows,
-        fingerprint: facts.fingerprint.clone(),
+        num_rows: groups.as_ref().map(count_rows),
+        fingerprint,
     };
-    let groups = &facts.row_groups;
+    let groups = groups.unwrap_or_default();
     if file.bytes <= max_shard_bytes || groups.len() < 2 {
         return vec![whole];
     }
@@ -307,7 +314,6 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use polysift_data::input::RowGroup;
 
     fn shard(name: &str, bytes: u64) -> Shard {
         Shard {
@@ -351,7 +357,6 @@ mod tests {
                 groups.iter().map(|&(rows, bytes)| RowGroup { rows, bytes }).collect();
             let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
             let num_rows = groups.iter().map(|(rows, _)| rows).sum::<u64>();
-            let facts = FileFacts { fingerprint: "f".into(), rows: Some(num_rows), row_groups };
             let file = InputFile {
                 path: "a.parquet".into(),
                 name: "a".into(),
@@ -361,7 +366,7 @@ mod tests {
                 version: None,
                 rows: None,
             };
-            let shards = shards_of(&file, &facts, limit);
+            let shards = shards_of(&file, "f".into(), Some(row_groups), limit);
             prop_assert_eq!(shards.iter().map(|s| s.bytes).sum::<u64>(), bytes);
             prop_assert_eq!(shards.iter().filter_map(|s| s.num_rows).sum::<u64>(), num_rows);
             let mut next = 0;

@@ -83,8 +83,9 @@ impl<'a> TrainedPass<'a> {
                 usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
             let (config, provenance) = (&head_config(run, pass, name), Provenance::default());
             let samples = &samples;
-            let request = TrainingRequest { name, language, config, samples, seed, provenance };
-            heads.push((path(run, pass, name, language), train_head(&request, stop)?.to_bytes()?));
+            let request =
+                TrainingRequest { name, language, config, samples, seed, provenance, stop };
+            heads.push((path(run, pass, name, language), train_head(&request)?.to_bytes()?));
         }
         let write = |(path, bytes): (PathBuf, Vec<u8>)| {
             Ok(run.file(&path, 1, write_atomic(&path, &bytes)?))

@@ -43,8 +43,8 @@ impl Pipeline<'_> {
         };
         let _busy = self.tokenizing.work();
         let all = (0..documents.len()).into_par_iter().with_min_len(TASK_TEXTS);
-        let codes = all.map_init(TextScratch::default, identify).collect();
-        documents.set_languages(codes);
+        let codes: Vec<&str> = all.map_init(TextScratch::default, identify).collect();
+        documents.languages = codes.into();
     }
 
     fn tokenize_batch(&self, batch: &mut ChunkBatch) -> Result<()> {
@@ -90,7 +90,7 @@ impl Pipeline<'_> {
         }
         documents.drop_texts();
         if self.counts_tokens {
-            documents.set_num_tokens(counts);
+            documents.num_tokens = counts.into();
         }
         batch.rows.documents = documents;
         batch.is_encoded = vec![false; batch.num_chunks()];

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
+use arrow_schema::DataType;
 use serde_json::{Value, json};
 
 use super::spec::{CARD, new_columns, place_of, put, retention_heads, spec};
@@ -18,8 +19,8 @@ use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, filter_report, filter_settings};
 use polysift_corpus::{Context, Embedded};
-use polysift_data::export::{EMBEDDINGS, PII_COUNT};
-use polysift_data::input::{RowsRequest, row_values};
+use polysift_data::export::EMBEDDINGS;
+use polysift_data::input::row_values;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
@@ -273,25 +274,25 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
 
 /// Lists the columns that the export adds to those of the input.
 fn columns(config: &RunConfig) -> Vec<Value> {
-    let spec = spec(config);
-    let column = |name: &str, kind, meaning: &str| (name.to_owned(), kind, meaning.to_owned());
     let meaning = "a vector for each chunk of the text";
-    let vectors = spec.embeddings.map(|_| column(EMBEDDINGS, "list of lists of floats", meaning));
-    let meaning = "how often personal data was replaced in the text";
-    let replaced = spec.counts_pii.then(|| column(PII_COUNT, "int", meaning));
-    let new = new_columns(config).into_iter().map(|new| {
-        let kind = if new.is_text { "string" } else { "double" };
-        (new.name, kind, new.meaning)
+    let vectors = spec(config).embeddings.map(|_| (EMBEDDINGS, "list of lists of floats", meaning));
+    let new = new_columns(config);
+    let new = new.iter().map(|(name, kind, meaning)| {
+        let kind = match kind {
+            DataType::Utf8 => "string",
+            DataType::Int32 => "int",
+            _ => "double",
+        };
+        (name.as_str(), kind, meaning.as_str())
     });
-    let all = vectors.into_iter().chain(new).chain(replaced);
+    let all = vectors.into_iter().chain(new);
     all.map(|(name, kind, meaning)| json!({"name": name, "type": kind, "meaning": meaning}))
         .collect()
 }
 
 /// Reads the first row of the file `path`, with texts and nested values shortened.
 fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
-    let first = RowsRequest { count: 1, sort_by: None, ascending: false };
-    let row = row_values(&[path], first, context.stop)?.into_iter().next();
+    let row = row_values(&[path], 1, None, false, context.stop)?.into_iter().next();
     Ok(row.map(|mut row| {
         let mut columns = row["columns"].take();
         for value in columns.as_object_mut().into_iter().flatten().map(|(_, value)| value) {

@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use arrow_schema::DataType;
+
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, read, write_atomic, write_new};
 use polysift_config::{DEFAULT_LANGUAGE, FilterAction, RunConfig};
 use polysift_corpus::Context;
-use polysift_data::export::{EMBEDDINGS, ExportSpec};
+use polysift_data::export::{EMBEDDINGS, ExportSpec, PII_COUNT};
 use polysift_remote::{self as remote, Location};
 
 pub(super) const CARD: &str = "README.md";
@@ -74,43 +76,34 @@ pub(super) fn retention_heads(config: &RunConfig) -> BTreeSet<String> {
     languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect()
 }
 
-/// A column of numbers or texts that the export adds.
-pub(super) struct NewColumn {
-    pub(super) name: String,
-    pub(super) is_text: bool,
-    pub(super) meaning: String,
-}
-
-/// Lists the new columns of numbers and of texts.
-pub(super) fn new_columns(config: &RunConfig) -> Vec<NewColumn> {
+/// Lists the new columns but the embeddings, those of numbers first: name, type and meaning.
+pub(super) fn new_columns(config: &RunConfig) -> Vec<(String, DataType, String)> {
     let mut columns = Vec::new();
-    let mut add = |name: &str, is_text, meaning| {
-        columns.push(NewColumn { name: name.to_owned(), is_text, meaning });
-    };
+    let mut add = |name: &str, kind, meaning| columns.push((name.to_owned(), kind, meaning));
     for (name, head) in &config.heads {
-        add(&head.column(name), false, format!("score of the head `{name}`"));
+        add(&head.column(name), DataType::Float64, format!("score of the head `{name}`"));
     }
     for name in retention_heads(config) {
         let Some(head) = config.heads.get(&name) else { continue };
         let meaning = format!("smallest rate of `{name}` at which the document is kept");
-        add(&head.retention_column(&name), false, meaning);
+        add(&head.retention_column(&name), DataType::Float64, meaning);
     }
     if let Some(name) = config.input.language.new_column() {
-        add(name, true, "language that a classifier identified, or `und`".to_owned());
+        add(name, DataType::Utf8, "language that a classifier identified, or `und`".to_owned());
     }
     for (name, _) in config.filters.iter().filter(|(_, f)| f.action == FilterAction::Flag) {
         let meaning = format!("why the filter `{name}` found the document; null if it did not");
-        add(name, true, meaning);
+        add(name, DataType::Utf8, meaning);
+    }
+    if config.pii.is_some() {
+        let meaning = "how often personal data was replaced in the text";
+        add(PII_COUNT, DataType::Int32, meaning.to_owned());
     }
     columns
 }
 
 pub(super) fn spec(config: &RunConfig) -> ExportSpec {
-    let (export, columns) = (&config.export, new_columns(config));
-    let named = |is_text: bool| {
-        let columns = columns.iter().filter(|column| column.is_text == is_text);
-        columns.map(|column| column.name.clone()).collect()
-    };
+    let (export, new) = (&config.export, new_columns(config).into_iter());
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);
     let own_name = config.input.embeddings.as_deref().and_then(|it| it.rsplit('.').next());
     ExportSpec {
@@ -120,9 +113,7 @@ pub(super) fn spec(config: &RunConfig) -> ExportSpec {
         text: config.input.text.clone(),
         id: config.input.id.clone(),
         replace_embeddings: own_name == Some(EMBEDDINGS),
-        new_columns: named(false),
-        text_columns: named(true),
+        new_columns: new.map(|(name, kind, _)| (name, kind)).collect(),
         replaces_texts: config.pii.is_some() || cuts,
-        counts_pii: config.pii.is_some(),
     }
 }

@@ -1,7 +1,6 @@
-//! PyTorch's state dicts: zip files of one pickle and the bytes of every storage.
-//!
-//! This module reads them (`.pt`, `.pth`, Lightning's `.ckpt`). It executes nothing in a file and
-//! trusts no size in it: entries must be stored uncompressed and lie within the file.
+//! Reads PyTorch's state dicts (`.pt`, `.pth`, Lightning's `.ckpt`): zip files of one pickle and
+//! the bytes of every storage. It executes nothing in a file and trusts no size in it: entries must
+//! be stored uncompressed and lie within the file.
 
 mod pickle;
 
@@ -9,11 +8,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::io::{Cursor, copy, sink};
 use std::ops::Range;
 
-use candle_core::pickle::Object;
 use safetensors::Dtype;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
+use self::pickle::Pickled;
 use super::weights::{HeadWeights, KnownLayers, Stored, not_a_float, parse};
 
 /// Name of the entry that describes the others.
@@ -38,22 +37,12 @@ struct StateDict<'a> {
     archive: ZipArchive<Cursor<&'a [u8]>>,
     /// Folder of the entries: `archive/` or another.
     folder: String,
-    tensors: BTreeMap<String, Description>,
+    objects: Vec<Pickled>,
+    /// Places of the objects that describe tensors.
+    tensors: BTreeMap<String, usize>,
     checked: HashSet<String>,
     /// Bytes left for further tensors, of which several may point to one storage.
     left: usize,
-}
-
-struct Description {
-    /// Class of the storage, which names the type: `FloatStorage`.
-    storage_class: String,
-    key: String,
-    numel: usize,
-    offset: usize,
-    shape: Vec<usize>,
-    strides: Vec<usize>,
-    /// True if PyTorch negates or conjugates the values when it reads them.
-    is_lazy: bool,
 }
 
 impl<'a> StateDict<'a> {
@@ -76,25 +65,25 @@ impl<'a> StateDict<'a> {
             return Err(format!("its `{PICKLE}` has {} bytes", pickled.len()));
         }
         let fail = |e| format!("its `{PICKLE}` {e}");
-        let tensors = descriptions(pickle::parse(&bytes[pickled]).map_err(fail)?)?;
+        let (objects, place) = pickle::parse(&bytes[pickled]).map_err(fail)?;
+        let tensors = tensors(&objects, place)?;
         let (checked, left) = (HashSet::new(), bytes.len().saturating_mul(MAX_FILE_SIZES));
-        Ok(Self { bytes, archive, folder, tensors, checked, left })
+        Ok(Self { bytes, archive, folder, objects, tensors, checked, left })
     }
 
     fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
-        let Some(description) = self.tensors.get(name) else { return Ok(None) };
-        let Description { storage_class, key, numel, offset, shape, strides, is_lazy } =
-            description;
-        if *is_lazy {
-            let reason =
-                "is stored negated or conjugated; save `tensor.resolve_conj().resolve_neg()`";
+        let Some(&place) = self.tensors.get(name) else { return Ok(None) };
+        let Some(([class, key], [numel, offset], [shape, strides])) =
+            described(&self.objects, place)
+        else {
+            let reason = "is not described as PyTorch does it, or is stored negated";
             return Err(format!("tensor `{name}` {reason}"));
-        }
-        let dtype = match storage_class.as_str() {
-            "FloatStorage" => Dtype::F32,
-            "DoubleStorage" => Dtype::F64,
-            "HalfStorage" => Dtype::F16,
-            "BFloat16Storage" => Dtype::BF16,
+        };
+        let dtype = match class {
+            "torch.FloatStorage" => Dtype::F32,
+            "torch.DoubleStorage" => Dtype::F64,
+            "torch.HalfStorage" => Dtype::F16,
+            "torch.BFloat16Storage" => Dtype::BF16,
             other => return Err(not_a_float(name, other)),
         };
         let path = format!("{}data/{key}", self.folder);
@@ -106,24 +95,19 @@ impl<'a> StateDict<'a> {
                 range.len()
             ));
         }
-        if self.checked.insert(key.clone()) {
+        if self.checked.insert(key.to_owned()) {
             // The zip reader compares the checksum at the end of an entry.
             let fail = |e: &dyn std::fmt::Display| format!("the entry `{path}` is damaged: {e}");
             let mut entry = self.archive.by_name(&path).map_err(|e| fail(&e))?;
             copy(&mut entry, &mut sink()).map_err(|e| fail(&e))?;
         }
-        let stored = Stored {
-            dtype,
-            shape: shape.clone(),
-            strides: strides.clone(),
-            offset: *offset,
-            data: &self.bytes[range],
-        };
+        let stored = Stored { dtype, shape, strides, offset, data: &self.bytes[range] };
         let left = stored.num_bytes().and_then(|bytes| self.left.checked_sub(bytes));
         self.left = left.ok_or_else(|| {
             format!(
-                "tensor `{name}`: the shape {shape:?} claims more than the file holds, even if \
-                 tensors share its values {MAX_FILE_SIZES} times"
+                "tensor `{name}`: the shape {:?} claims more than the file holds, even if \
+                 tensors share its values {MAX_FILE_SIZES} times",
+                stored.shape
             )
         })?;
         Ok(Some(stored))
@@ -164,25 +148,31 @@ fn entry(
     range.map(Some).ok_or_else(|| fail("reaches beyond the file, which was cut".into()))
 }
 
-/// Returns the tensors of a state dict, or of one under a key of [`WRAPPERS`].
-fn descriptions(object: Object) -> Result<BTreeMap<String, Description>, String> {
-    let mut items = object.dict().map_err(|_| "is not a state dict but another object")?;
-    let wrapped = items.iter().position(|(key, value)| {
-        let wraps = |key: &str| WRAPPERS.contains(&key);
-        matches!((key, value), (Object::Unicode(key), Object::Dict(_)) if wraps(key))
-    });
-    if let Some(at) = wrapped {
-        return descriptions(items.swap_remove(at).1);
+/// Returns the places of the tensors of the state dict at `place`, or of one in it under a key of
+/// [`WRAPPERS`].
+fn tensors(objects: &[Pickled], place: usize) -> Result<BTreeMap<String, usize>, String> {
+    let dict = |place: usize| match &objects[place] {
+        Pickled::Dict(items) => Some(items),
+        _ => None,
+    };
+    let mut items = dict(place).ok_or("is not a state dict but another object")?;
+    // The number of steps is bounded, because a dict may hold itself.
+    for _ in WRAPPERS {
+        let wrapped = items.iter().find_map(|(key, value)| match &objects[*key] {
+            Pickled::Text(key) if WRAPPERS.contains(&key.as_str()) => dict(*value),
+            _ => None,
+        });
+        items = wrapped.unwrap_or(items);
     }
     let mut tensors = BTreeMap::new();
-    for (key, value) in items {
-        if !matches!(value, Object::Reduce { .. }) {
+    for &(key, value) in items {
+        if !matches!(objects[value], Pickled::Call(..)) {
             continue; // numbers, texts and metadata
         }
-        let name = key.unicode().map_err(|_| "has a tensor whose name is not a text")?;
-        let description = described(value)
-            .ok_or_else(|| format!("tensor `{name}` is not described as PyTorch does it"))?;
-        if tensors.insert(name.clone(), description).is_some() {
+        let Pickled::Text(name) = &objects[key] else {
+            return Err("has a tensor whose name is not a text".into());
+        };
+        if tensors.insert(name.clone(), value).is_some() {
             return Err(format!("tensor `{name}` is there twice"));
         }
     }
@@ -192,47 +182,46 @@ fn descriptions(object: Object) -> Result<BTreeMap<String, Description>, String>
     Ok(tensors)
 }
 
-/// Parses the arguments of `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`,
-/// which may be the first argument of `_rebuild_parameter`.
-fn described(object: Object) -> Option<Description> {
-    let (callable, args) = object.reduce().ok()?;
-    let (_, function) = callable.class().ok()?;
-    let mut args = args.tuple().ok()?.into_iter();
-    if function == "_rebuild_parameter" {
-        return described(args.next()?);
-    }
-    if function != "_rebuild_tensor_v2" {
-        return None;
-    }
-    let storage = args.next()?.persistent_load().ok()?.tuple().ok()?;
-    let offset = size(args.next()?)?;
-    let shape = sizes(args.next()?)?;
-    let strides = sizes(args.next()?)?;
-    // After `requires_grad` and `backward_hooks`, a dict or nothing.
-    let is_lazy = match args.nth(2) {
-        None | Some(Object::None) => false,
-        Some(bits) => bits.dict().ok()?.iter().any(|(bit, value)| {
-            let is_known = matches!(bit, Object::Unicode(bit) if bit == "neg" || bit == "conj");
-            is_known && matches!(value, Object::Bool(true))
-        }),
+/// Class (such as `torch.FloatStorage`) and key of the storage of a tensor, its number of values
+/// and the place of the first, and the shape and strides of the tensor.
+type Description<'a> = ([&'a str; 2], [usize; 2], [Vec<usize>; 2]);
+
+/// Parses the call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`, which
+/// may be the first argument of `_rebuild_parameter`. Returns `None` for values that PyTorch
+/// negates or conjugates when it reads them.
+fn described(objects: &[Pickled], mut place: usize) -> Option<Description<'_>> {
+    let tuple = |place: usize| match &objects[place] {
+        Pickled::Tuple(parts) => Some(parts.as_slice()),
+        _ => None,
     };
+    let size = |place: usize| match objects[place] {
+        Pickled::Integer(size) => usize::try_from(size).ok(),
+        _ => None,
+    };
+    let sizes = |place: usize| -> Option<Vec<usize>> {
+        tuple(place)?.iter().map(|&part| size(part)).collect()
+    };
+    let arguments = loop {
+        let Pickled::Call(callee, arguments) = objects[place] else { return None };
+        let Pickled::Class(function) = &objects[callee] else { return None };
+        match function.as_str() {
+            "torch._utils._rebuild_parameter" => place = *tuple(arguments)?.first()?,
+            "torch._utils._rebuild_tensor_v2" => break tuple(arguments)?,
+            _ => return None,
+        }
+    };
+    let (&[storage, offset, shape, strides], more) = arguments.split_first_chunk()?;
+    // After `requires_grad` and `backward_hooks`, `{"neg": True}` or `{"conj": True}`.
+    match more.get(2).map(|&bits| &objects[bits]) {
+        None | Some(Pickled::None) => {}
+        Some(Pickled::Dict(bits)) if bits.is_empty() => {}
+        _ => return None,
+    }
+    let Pickled::Stored(storage) = objects[storage] else { return None };
     // ("storage", class, key, device, number of values)
-    let [_, class, key, _, numel] = <[Object; 5]>::try_from(storage).ok()?;
-    Some(Description {
-        storage_class: class.class().ok()?.1,
-        key: key.unicode().ok()?,
-        numel: size(numel)?,
-        offset,
-        shape,
-        strides,
-        is_lazy,
-    })
-}
-
-fn size(object: Object) -> Option<usize> {
-    usize::try_from(object.int_or_long().ok()?).ok()
-}
-
-fn sizes(object: Object) -> Option<Vec<usize>> {
-    object.tuple().ok()?.into_iter().map(size).collect()
+    let &[_, class, key, _, numel] = tuple(storage)? else { return None };
+    let (Pickled::Class(class), Pickled::Text(key)) = (&objects[class], &objects[key]) else {
+        return None;
+    };
+    Some(([class, key], [size(numel)?, size(offset)?], [sizes(shape)?, sizes(strides)?]))
 }

@@ -11,7 +11,6 @@ use crate::train::request::{Trained, TrainingRequest};
 use crate::train::samples::{Samples, Splits};
 use polysift_base::error::Result;
 use polysift_base::metrics::rounded;
-use polysift_base::progress::Stop;
 use polysift_config::LabelKind;
 
 /// Penalty strengths to choose from: scikit-learn's C, or 1 / alpha of ridge regression. The
@@ -27,18 +26,14 @@ const MAX_ITERATIONS: u64 = 1_000;
 const TOLERANCE: f64 = 1e-6;
 
 /// Fits the training split with the penalty of the lowest validation loss.
-pub(super) fn train(
-    request: &TrainingRequest<'_>,
-    splits: &Splits,
-    stop: &Stop,
-) -> Result<Trained> {
+pub(super) fn train(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     let mut objective = Objective::new(request.samples, &splits.train, request.config.label_kind());
     let default = [DEFAULT_INVERSE_PENALTY];
     let tried = if splits.validation.is_empty() { &default[..] } else { &INVERSE_PENALTIES };
     let mut parameters = vec![0.0; request.samples.hidden_size + 1];
     let mut best: Option<(Option<f64>, f64, Scorer)> = None;
     for &inverse_penalty in tried {
-        stop.check()?;
+        request.stop.check()?;
         objective.penalty = 1.0 / (inverse_penalty * splits.train.len() as f64);
         parameters = objective.minimise(parameters).map_err(|e| request.error(e.to_string()))?;
         let scorer = objective.scorer(&parameters);
@@ -54,9 +49,8 @@ pub(super) fn train(
             best = Some((loss, inverse_penalty, scorer));
         }
     }
-    let Some((loss, inverse_penalty, scorer)) = best else {
-        return Err(request.error("no penalty gives a finite loss"));
-    };
+    let (loss, inverse_penalty, scorer) =
+        best.ok_or_else(|| request.error("no penalty is to be tried"))?;
     let kept_loss = loss.filter(|_| !splits.validation.is_empty()).map(rounded);
     let inverse_penalty = Some(inverse_penalty);
     let record = TrainingRecord { inverse_penalty, kept_loss, ..TrainingRecord::default() };
@@ -175,17 +169,15 @@ impl Gradient for &Objective<'_> {
     }
 }
 
-/// Weighted sums over samples of `D` inputs and a target, which give the optimum of least squares
-/// for any penalty on the weights, by the normal equations in f64.
+/// Weighted sums over samples, which give the optimum of least squares for any penalty on the
+/// weights, by the normal equations in f64.
 struct Moments {
     rows: f64,
-    weight: f64,
-    /// Sums of the inputs, `[D]`, and of the targets.
-    inputs: Vec<f64>,
-    target: f64,
-    /// Sums of input products, `[D, D]`, lower triangle, and of inputs times target, `[D]`.
-    products: Vec<f64>,
-    with_target: Vec<f64>,
+    /// Number of inputs, `D`.
+    width: usize,
+    /// Sums of the products of any two of 1, the inputs and the target, `[D + 2, D + 2]`, lower
+    /// triangle.
+    sums: Vec<f64>,
 }
 
 impl Moments {
@@ -197,65 +189,53 @@ impl Moments {
         standardisation: &Standardisation,
         mean_weight: f64,
     ) -> Self {
-        let width = samples.hidden_size;
-        let of_row =
-            |&row: &usize| (samples.weight(row) / mean_weight, f64::from(samples.labels[row]));
-        let mut sums = Self {
-            rows: rows.len() as f64,
-            weight: 0.0,
-            inputs: vec![0.0; width],
-            target: 0.0,
-            products: vec![0.0; width * width],
-            with_target: vec![0.0; width],
+        let size = samples.hidden_size + 2;
+        let mut sums = vec![0.0; size * size];
+        let weighted = |&row: &usize| -> (f64, Vec<f64>) {
+            let inputs = standardisation.of_row(samples.embedding(row));
+            let target = f64::from(samples.labels[row]);
+            let values = [1.0].into_iter().chain(inputs).chain([target]).collect();
+            (samples.weight(row) / mean_weight, values)
         };
-        let inputs = |&row: &usize| standardisation.of_row(samples.embedding(row)).collect();
         for rows in rows.chunks(MOMENT_ROWS) {
-            let block: Vec<Vec<f64>> = rows.par_iter().map(inputs).collect();
-            let weights: Vec<(f64, f64)> = rows.iter().map(of_row).collect();
-            let products = sums.products.par_chunks_mut(width.max(1)).enumerate();
-            products.for_each(|(i, sums)| {
-                for (inputs, (weight, _)) in block.iter().zip(&weights) {
-                    let weighted = weight * inputs[i];
-                    for (sum, input) in sums[..=i].iter_mut().zip(inputs) {
-                        *sum += weighted * input;
+            let block: Vec<(f64, Vec<f64>)> = rows.par_iter().map(weighted).collect();
+            sums.par_chunks_mut(size).enumerate().for_each(|(i, sums)| {
+                for (weight, values) in &block {
+                    let weighted = weight * values[i];
+                    for (sum, value) in sums[..=i].iter_mut().zip(values) {
+                        *sum += weighted * value;
                     }
                 }
             });
-            for (inputs, (weight, target)) in block.iter().zip(&weights) {
-                for (at, input) in inputs.iter().enumerate() {
-                    sums.inputs[at] += weight * input;
-                    sums.with_target[at] += weight * target * input;
-                }
-                sums.weight += weight;
-                sums.target += weight * target;
-            }
         }
-        sums
+        Self { rows: rows.len() as f64, width: samples.hidden_size, sums }
     }
 
     /// Returns the `D` weights and the bias that minimise the mean of half the squared errors plus
     /// half `penalty` times the squared weights.
     fn solve(&self, penalty: f64) -> Vec<f64> {
-        let width = self.inputs.len();
+        let width = self.width;
+        let sum = |i: usize, j: usize| self.sums[i * (width + 2) + j];
+        let weight = sum(0, 0);
         // Centred inputs need no bias; their products are L Lᵀ (Cholesky).
-        let mean: Vec<f64> = self.inputs.iter().map(|sum| sum / self.weight).collect();
-        let mut factor = self.products.clone();
+        let mean: Vec<f64> = (1..=width).map(|i| sum(i, 0) / weight).collect();
+        let mut factor = vec![0.0; width * width];
         for i in 0..width {
             for j in 0..=i {
-                let (row, other) = (&factor[i * width..][..=j], &factor[j * width..][..=j]);
-                let sum: f64 = row[..j].iter().zip(&other[..j]).map(|(a, b)| a * b).sum();
-                let centred = (row[j] - self.weight * mean[i] * mean[j]) / self.rows;
+                let (row, other) = (&factor[i * width..][..j], &factor[j * width..][..=j]);
+                let known: f64 = row.iter().zip(other).map(|(a, b)| a * b).sum();
+                let centred = (sum(i + 1, j + 1) - weight * mean[i] * mean[j]) / self.rows;
                 factor[i * width + j] = if i == j {
-                    (centred + penalty - sum).sqrt()
+                    (centred + penalty - known).sqrt()
                 } else {
-                    (centred - sum) / other[j]
+                    (centred - known) / other[j]
                 };
             }
         }
-        let target = self.target / self.weight;
-        let mut solution: Vec<f64> = (self.with_target.iter().zip(&mean))
-            .map(|(sum, mean)| (sum - self.weight * mean * target) / self.rows)
-            .collect();
+        let target = sum(width + 1, 0) / weight;
+        let with_target =
+            |i: usize| (sum(width + 1, i + 1) - weight * mean[i] * target) / self.rows;
+        let mut solution: Vec<f64> = (0..width).map(with_target).collect();
         for i in 0..width {
             let row = &factor[i * width..][..=i];
             let sum: f64 = row[..i].iter().zip(&solution).map(|(a, b)| a * b).sum();

@@ -12,18 +12,13 @@ use crate::train::request::{Trained, TrainingRequest};
 use crate::train::samples::Splits;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::{Metrics, rounded};
-use polysift_base::progress::Stop;
 use polysift_config::{Checkpoint, HeadOutput, Loss, Mode, TrainingConfig};
 
 /// Maximum number of epochs of a training for which metrics are computed.
 const MAX_CHECKS: usize = 32;
 
 /// Trains with every weight decay that the settings leave open; keeps the lowest validation loss.
-pub(super) fn train(
-    request: &TrainingRequest<'_>,
-    splits: &Splits,
-    stop: &Stop,
-) -> Result<Trained> {
+pub(super) fn train(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     let settings = request.config.training(request.name, splits.train.len());
     let tried = match settings.weight_decay {
         Some(one) => vec![one],
@@ -32,7 +27,7 @@ pub(super) fn train(
     };
     let with = |weight_decay| {
         let settings = TrainingConfig { weight_decay: Some(weight_decay), ..settings.clone() };
-        fit(request, splits, settings, stop)
+        fit(request, splits, settings)
     };
     let trained: Vec<Trained> = tried.into_par_iter().map(with).collect::<Result<_>>()?;
     let loss = |trained: &Trained| trained.record.kept_loss.unwrap_or(f64::INFINITY);
@@ -46,25 +41,16 @@ fn fit(
     request: &TrainingRequest<'_>,
     splits: &Splits,
     settings: TrainingConfig,
-    stop: &Stop,
 ) -> Result<Trained> {
-    let (epochs, batch_size) = (settings.epochs.unwrap_or(1), settings.batch_size.unwrap_or(1));
-    let is_default = settings.mode == Mode::Default;
-    let schedule = (!is_default && request.config.is_class(request.name)).then(|| Schedule {
-        warm_up_steps: TrainingConfig::WARM_UP_STEPS,
-        steps: splits.train.len().div_ceil(batch_size) * epochs,
-    });
-    let standardisation = if is_default {
-        Standardisation::of(request.samples, &splits.train)
-    } else {
-        Standardisation::none(request.samples.hidden_size)
-    };
+    let (epochs, is_default) = (settings.epochs.unwrap_or(1), settings.mode == Mode::Default);
     let mut order = splits.train.clone();
-    let mut trainer = Trainer::new(request, settings.clone(), schedule, standardisation, &order);
+    let mut trainer = Trainer::new(request, settings.clone(), &order);
     let mut examined: Vec<EpochMetrics> = Vec::new();
-    let mut kept: Option<Kept> = None;
+    // The epoch of the most merit, that merit, its loss and the head. Without a validation split no
+    // epoch is best and the last is kept.
+    let mut kept: Option<(usize, Option<f64>, Option<f64>, Scorer)> = None;
     for epoch in 1..=epochs {
-        trainer.epoch(&mut order, stop)?;
+        trainer.epoch(&mut order)?;
         if epoch % epochs.div_ceil(MAX_CHECKS) != 0 && epoch < epochs {
             continue;
         }
@@ -76,27 +62,29 @@ fn fit(
         };
         let (metrics, loss, merit) = examine(request, splits, epoch, &scorer, &settings);
         examined.push(metrics);
-        if kept.as_ref().is_none_or(|kept| merit.is_none() || merit > kept.merit) {
-            kept = Some(Kept { epoch, merit, loss, scorer });
+        if kept.as_ref().is_none_or(|(_, most, ..)| merit.is_none() || merit > *most) {
+            kept = Some((epoch, merit, loss, scorer));
         }
-        let best = kept.as_ref().map_or(epoch, |kept| kept.epoch);
+        let best = kept.as_ref().map_or(epoch, |(best, ..)| *best);
         if is_default && epoch - best >= epochs.div_ceil(4).max(2) {
             break;
         }
     }
-    let kept = kept.ok_or_else(|| request.error("`epochs` is 0; at least 1 is needed"))?;
+    let (epoch, _, kept_loss, scorer) =
+        kept.ok_or_else(|| request.error("`epochs` is 0; at least 1 is needed"))?;
     let record = TrainingRecord {
-        kept_loss: kept.loss,
+        kept_loss,
         hyperparameters: Some(settings),
-        schedule,
+        schedule: trainer.schedule,
         epochs: examined,
-        kept_epoch: Some(kept.epoch),
+        kept_epoch: Some(epoch),
         ..TrainingRecord::default()
     };
-    Ok(Trained { scorer: kept.scorer, record, references: None })
+    Ok(Trained { scorer, record, references: None })
 }
 
-/// Returns the metrics after `epoch`, the validation loss, and the merit by the checkpoint rule.
+/// Returns the metrics after `epoch`, the validation loss, and the merit by which the checkpoint
+/// rule compares (higher is better).
 fn examine(
     request: &TrainingRequest<'_>,
     splits: &Splits,
@@ -129,16 +117,6 @@ fn examine(
     (metrics, loss, merit)
 }
 
-/// The weights that become the head unless a later epoch has more merit. Without a validation split
-/// no epoch is best and the last is kept.
-struct Kept {
-    epoch: usize,
-    /// Value by which the checkpoint rule compares, higher is better.
-    merit: Option<f64>,
-    loss: Option<f64>,
-    scorer: Scorer,
-}
-
 struct Trainer<'a> {
     request: &'a TrainingRequest<'a>,
     settings: TrainingConfig,
@@ -154,14 +132,19 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
-    fn new(
-        request: &'a TrainingRequest<'a>,
-        settings: TrainingConfig,
-        schedule: Option<Schedule>,
-        standardisation: Standardisation,
-        rows: &[usize],
-    ) -> Self {
+    fn new(request: &'a TrainingRequest<'a>, settings: TrainingConfig, rows: &[usize]) -> Self {
         let (samples, config) = (request.samples, request.config);
+        let is_default = settings.mode == Mode::Default;
+        let (epochs, batch_size) = (settings.epochs.unwrap_or(1), settings.batch_size.unwrap_or(1));
+        let schedule = (!is_default && config.is_class(request.name)).then(|| Schedule {
+            warm_up_steps: TrainingConfig::WARM_UP_STEPS,
+            steps: rows.len().div_ceil(batch_size) * epochs,
+        });
+        let standardisation = if is_default {
+            Standardisation::of(samples, rows)
+        } else {
+            Standardisation::none(samples.hidden_size)
+        };
         let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
         let sizes = config.layer_sizes(request.name, samples.hidden_size, highest.ceil() as usize);
         let network = Network::new(&sizes, &mut request.stream("initialisation"));
@@ -192,10 +175,10 @@ impl<'a> Trainer<'a> {
         }
     }
 
-    fn epoch(&mut self, order: &mut [usize], stop: &Stop) -> Result<()> {
+    fn epoch(&mut self, order: &mut [usize]) -> Result<()> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
-            stop.check()?;
+            self.request.stop.check()?;
             self.step(rows).map_err(|error| Error::Tensor(Box::new(error)))?;
         }
         Ok(())

@@ -9,11 +9,13 @@ use std::collections::HashMap;
 use super::*;
 use crate::head::Provenance;
 use crate::train::Samples;
+use polysift_base::progress::Stop;
 use polysift_config::{HeadConfig, Preset};
 
 fn request<'a>(samples: &'a Samples, config: &'a HeadConfig) -> TrainingRequest<'a> {
     let provenance = Provenance::default();
-    TrainingRequest { name: "quality", language: "und", config, samples, seed: 1, provenance }
+    let (name, language, stop) = ("quality", "und", Stop::of_process());
+    TrainingRequest { name, language, config, samples, seed: 1, provenance, stop }
 }
 
 /// Returns the values of layer `index` in `golden`, `weight` and `bias`, beside a trainer's.
@@ -47,7 +49,7 @@ fn steps_end_at(
     }
     let mut order: Vec<usize> = (0..trainer.request.samples.labels.len()).collect();
     for _ in 0..steps {
-        trainer.epoch(&mut order, &Stop::default())?;
+        trainer.epoch(&mut order)?;
     }
     for index in 0..2 {
         for (values, after) in layer(trainer, golden, &format!("{prefix}after"), index)? {
@@ -99,7 +101,8 @@ fn golden_optimisation_f32() -> anyhow::Result<()> {
         };
         let request = request(&samples, &config);
         let order: Vec<usize> = (0..labels.len()).collect();
-        let mut trainer = Trainer::new(&request, training, None, Standardisation::none(6), &order);
+        let mut trainer = Trainer::new(&request, training, &order);
+        (trainer.schedule, trainer.standardisation) = (None, Standardisation::none(6));
         steps_end_at(&mut trainer, &golden, &format!("{outputs}."), 5)?;
     }
     Ok(())
@@ -137,8 +140,8 @@ fn golden_published_mode_f32() -> anyhow::Result<()> {
     let request = request(&samples, &config);
     let schedule = Schedule { warm_up_steps: 3, steps: 8 };
     let rows: Vec<usize> = (0..labels.len()).collect();
-    let mut trainer =
-        Trainer::new(&request, training, Some(schedule), Standardisation::none(6), &rows);
+    let mut trainer = Trainer::new(&request, training, &rows);
+    (trainer.schedule, trainer.standardisation) = (Some(schedule), Standardisation::none(6));
     steps_end_at(&mut trainer, &golden, "", 8)?;
     let scorer = trainer.scorer().ok_or_else(|| request.error("not finite"))?;
     let logits = request.logits(&scorer, &rows);
@@ -155,7 +158,7 @@ fn initial_weights_fill_their_range_and_dropout_its_rate() {
     let config = HeadConfig::default();
     let request = request(&samples, &config);
     let settings = config.training("quality", 1);
-    let trainer = Trainer::new(&request, settings, None, Standardisation::none(400), &[]);
+    let trainer = Trainer::new(&request, settings, &[]);
     for (layer, bound) in trainer.network.layers.iter().zip([0.05f32, 0.0625]) {
         for values in [&layer.weight.values, &layer.bias.values] {
             assert!(values.iter().all(|x| x.abs() <= bound));
