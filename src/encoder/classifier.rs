@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::keys::only;
 use polysift_config::{Activation, HeadOutput, Pooling};
-
-/// Suffix of the class names of these models.
-const CLASS: &str = "ForSequenceClassification";
 
 /// Configuration of the head of a sequence classification model.
 #[derive(Debug, Clone, PartialEq)]
@@ -21,17 +19,8 @@ pub struct Classifier {
     /// Epsilon of the head's norm, if it has one.
     pub norm_eps: Option<f64>,
     problem_type: Option<String>,
-    labels: BTreeMap<usize, String>,
-}
-
-#[derive(Deserialize)]
-struct ClassifierConfig {
-    model_type: String,
     /// Mostly strings; some models have numbers.
-    id2label: Option<BTreeMap<usize, Value>>,
-    problem_type: Option<String>,
-    classifier_pooling: Option<String>,
-    norm_eps: Option<f64>,
+    labels: BTreeMap<usize, Value>,
 }
 
 impl Classifier {
@@ -39,31 +28,23 @@ impl Classifier {
     pub fn parse(json: &[u8]) -> Result<Option<Self>, String> {
         let keys: Value = serde_json::from_slice(json).map_err(|e| e.to_string())?;
         let classes = keys["architectures"].as_array().into_iter().flatten();
-        if !classes.filter_map(Value::as_str).any(|class| class.ends_with(CLASS)) {
+        let mut classes = classes.filter_map(Value::as_str);
+        if !classes.any(|class| class.ends_with("ForSequenceClassification")) {
             return Ok(None);
         }
-        let config = ClassifierConfig::deserialize(&keys).map_err(|e| e.to_string())?;
-        let label = |(output, label): (usize, Value)| {
-            (output, label.as_str().map_or_else(|| label.to_string(), str::to_owned))
-        };
         // All other families pass the first token through a dense layer with tanh.
-        let is_modern = config.model_type == "modernbert";
-        let pooling = match config.classifier_pooling.as_deref().filter(|_| is_modern) {
-            None | Some("cls") => Pooling::Cls,
-            Some("mean") => Pooling::Mean,
-            Some(other) => {
-                return Err(format!("classifier_pooling is `{other}`; supported: cls, mean"));
-            }
-        };
-        let activation = if is_modern { &keys["classifier_activation"] } else { &Value::Null };
-        let activation = Option::<Activation>::deserialize(activation);
-        let activation = activation.map_err(|e| format!("classifier_activation: {e}"))?;
+        let is_modern = keys["model_type"] == "modernbert";
+        let of_modern = |key: &str| if is_modern { &keys[key] } else { &Value::Null };
+        let pooling = of_modern("classifier_pooling");
+        only("classifier_pooling", pooling, "cls mean")?;
+        let activation = Option::deserialize(of_modern("classifier_activation"));
+        let labels = Option::deserialize(&keys["id2label"]);
         Ok(Some(Self {
-            pooling,
-            activation,
-            norm_eps: config.norm_eps.filter(|_| is_modern),
-            problem_type: config.problem_type,
-            labels: config.id2label.unwrap_or_default().into_iter().map(label).collect(),
+            pooling: if pooling == "mean" { Pooling::Mean } else { Pooling::Cls },
+            activation: activation.map_err(|e| format!("classifier_activation: {e}"))?,
+            norm_eps: of_modern("norm_eps").as_f64(),
+            problem_type: keys["problem_type"].as_str().map(str::to_owned),
+            labels: labels.map_err(|e| format!("id2label: {e}"))?.unwrap_or_default(),
         }))
     }
 
@@ -75,7 +56,11 @@ impl Classifier {
 
     /// Returns the names of the outputs; unnamed ones get transformers' `LABEL_{k}`.
     pub fn labels(&self, outputs: usize) -> Vec<String> {
-        let name = |k| self.labels.get(&k).cloned().unwrap_or_else(|| format!("LABEL_{k}"));
+        let name = |k| match self.labels.get(&k) {
+            Some(Value::String(label)) => label.clone(),
+            Some(label) => label.to_string(),
+            None => format!("LABEL_{k}"),
+        };
         (0..outputs).map(name).collect()
     }
 }

@@ -11,7 +11,6 @@ mod calibration;
 mod layer;
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use polysift_kernels::{Isa, Precision, mean_rows};
@@ -39,8 +38,6 @@ pub(super) struct CpuEncoder {
     /// Source of the weights for [`CpuEncoder::exact_layers`].
     files: Arc<[Blob]>,
     exact_layers: Mutex<Option<Arc<Vec<PackedLayer>>>>,
-    /// Number of sequences that needed `exact_layers`.
-    num_exact: AtomicU64,
     /// Memory of finished ranges, for reuse by new ones.
     workspaces: Mutex<Vec<Workspace>>,
 }
@@ -70,7 +67,6 @@ impl CpuEncoder {
             layers: Vec::new(),
             files: Arc::clone(&files.weights),
             exact_layers: Mutex::default(),
-            num_exact: AtomicU64::new(0),
             workspaces: Mutex::default(),
         };
         let inputs = match precision {
@@ -187,14 +183,14 @@ impl CpuEncoder {
     fn embed_tokens(&self, batch: &PackedBatch, range: Range<usize>, workspace: &mut Workspace) {
         let width = self.info.hidden_size;
         let (first, end) = (batch.cu_seqlens[range.start], batch.cu_seqlens[range.end]);
-        let Workspace { starts, kinds: of_tokens, hidden, word, .. } = workspace;
+        let Workspace { starts, kinds: of_tokens, hidden, .. } = workspace;
         starts.clear();
         let in_batch = &batch.cu_seqlens[range.start..=range.end];
         starts.extend(in_batch.iter().map(|&start| (start - first) as usize));
         of_tokens.clear();
         of_tokens.extend(range.clone().flat_map(|i| kinds(batch.sequence(i).len())));
         hidden.resize((end - first) as usize * width, 0.0);
-        word.resize(width, 0.0);
+        let mut word = vec![0.0; width];
         let mut rows = hidden.chunks_exact_mut(width);
         let EmbeddingWeights { words, positions, norm, .. } = &self.embedding;
         for i in range {
@@ -202,10 +198,10 @@ impl CpuEncoder {
             for ((&id, row), out) in
                 ids.iter().zip(self.architecture.positions.of(ids)).zip(&mut rows)
             {
-                words.read_row(id as usize, word);
+                words.read_row(id as usize, &mut word);
                 let position = &positions[row * width..][..width];
                 word.iter_mut().zip(position).for_each(|(value, &addend)| *value += addend);
-                normalise(norm, word, out);
+                normalise(norm, &word, out);
             }
         }
     }
@@ -218,15 +214,7 @@ impl CpuEncoder {
         if broken.is_empty() {
             return Ok(());
         }
-        let layers = self.exact_layers()?;
-        let before = self.num_exact.fetch_add(broken.len() as u64, Ordering::Relaxed);
-        if before == 0 {
-            tracing::info!(
-                "chunks whose states {:?} cannot hold are encoded in f32",
-                self.precision
-            );
-        }
-        self.forward_all(&layers, batch, broken, embeddings, stop)
+        self.forward_all(&*self.exact_layers()?, batch, broken, embeddings, stop)
     }
 
     fn exact_layers(&self) -> Result<Arc<Vec<PackedLayer>>> {
@@ -234,19 +222,11 @@ impl CpuEncoder {
         if let Some(layers) = &*layers {
             return Ok(Arc::clone(layers));
         }
+        let precision = self.precision;
+        tracing::info!("chunks whose states {precision:?} cannot hold are encoded in f32");
         let weights = Weights::open(&self.files, &self.architecture)?;
         let packed = Arc::new(pack(&weights, Precision::F32, &[])?);
         Ok(Arc::clone(layers.insert(packed)))
-    }
-}
-
-impl Drop for CpuEncoder {
-    fn drop(&mut self) {
-        let chunks = self.num_exact.load(Ordering::Relaxed);
-        if chunks > 0 {
-            let precision = self.precision;
-            tracing::info!(chunks, "encoded in f32, because {precision:?} could not hold them");
-        }
     }
 }
 

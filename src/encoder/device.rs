@@ -116,24 +116,18 @@ fn good_ones<T>(
 type Placed = (Box<dyn Encoder>, Placement);
 
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
-    let mut no_gpu = None;
-    let (encoder, placement) = if config.needs_cpu() {
-        on_cpu(files, config)?
+    let (is_chosen, no_gpu, (encoder, placement)) = if config.needs_cpu() {
+        (config.precision == EncoderPrecision::Auto, None, on_cpu(files, config)?)
     } else {
         // On a CPU the job would take a hundred times as long as on a GPU with room for it.
         let is_full = |cause: &CudaError| matches!(cause, CudaError::OutOfMemory { .. });
+        let is_chosen = !config.needs_gpu();
         match on_gpus(files, config) {
-            Err(Error::Device(cause)) if !config.needs_gpu() && !is_full(&cause) => {
-                no_gpu = Some(cause);
-                on_cpu(files, config)?
+            Err(Error::Device(cause)) if is_chosen && !is_full(&cause) => {
+                (is_chosen, Some(cause), on_cpu(files, config)?)
             }
-            placed => placed?,
+            placed => (is_chosen, None, placed?),
         }
-    };
-    let is_chosen = if config.needs_cpu() {
-        config.precision == EncoderPrecision::Auto
-    } else {
-        !config.needs_gpu()
     };
     if is_chosen {
         say(&placement, no_gpu.as_ref());

@@ -107,15 +107,10 @@ pub fn embed_chunks(
     stop: &Stop,
     on_batch: &mut dyn FnMut(usize, usize),
 ) -> Result<Vec<f32>> {
-    let &EncoderInfo {
-        embedding_size: width,
-        in_flight,
-        max_sequences,
-        batch_tokens: of_device,
-        ..
-    } = encoder.info();
+    let info = encoder.info();
+    let width = info.embedding_size;
     let lengths: Vec<usize> = chunks.iter().map(|chunk| chunk.len()).collect();
-    let groups = plan_batches(&lengths, batch_tokens, max_sequences);
+    let groups = plan_batches(&lengths, batch_tokens, info.max_sequences);
     let mut embeddings = vec![0.0; chunks.len() * width];
     let mut take = |group: &[usize], rows: &[f32]| {
         for (&i, row) in group.iter().zip(rows.chunks_exact(width)) {
@@ -134,8 +129,8 @@ pub fn embed_chunks(
     };
     // A CPU computes in the pool of the calling thread. If several threads of a pool waited here for
     // threads outside the pool, no thread would be left to compute.
-    let is_in_pool = of_device.is_none() && rayon::current_thread_index().is_some();
-    let in_flight = if is_in_pool { 1 } else { in_flight.min(groups.len()) };
+    let is_in_pool = info.batch_tokens.is_none() && rayon::current_thread_index().is_some();
+    let in_flight = if is_in_pool { 1 } else { info.in_flight.min(groups.len()) };
     if in_flight > 1 {
         encode_concurrently(&groups, in_flight, encode, take)?;
     } else {

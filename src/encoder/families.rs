@@ -16,14 +16,16 @@ use polysift_base::error::{Error, Result};
 /// Maximum positions of a model with rotary positions, since no table in its files limits them.
 const MOST_ANGLES: usize = 1 << 17;
 
-/// Minimum size in bytes of a layer's entries in the header.
-const LAYER_HEADER: f64 = 256.0;
-
 /// Parses and checks the contents of a `config.json`; `origin` names it in errors. Sizes that need
 /// more than `weight_bytes` bytes of weights are refused.
 pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Architecture> {
     let wrong = |e| Error::model(origin, format!("is not an encoder's configuration: {e}"));
-    let keys: Value = serde_json::from_slice(json).map_err(wrong)?;
+    let mut keys: Value = serde_json::from_slice(json).map_err(wrong)?;
+    // For these two, null is something else than no key.
+    if let Some(keys) = keys.as_object_mut() {
+        keys.entry("pad_token_id").or_insert(1.into());
+        keys.entry("local_rope_theta").or_insert(10_000.0.into());
+    }
     if let Some(other) = keys["model_type"].as_str().filter(|of| !is_in(ALL, of)) {
         let supported = ALL.replace(' ', ", ");
         let reason = format!("model_type is `{other}`; supported: {supported}");
@@ -46,7 +48,7 @@ struct Config {
     vocab_size: usize,
     max_position_embeddings: usize,
     type_vocab_size: Option<usize>,
-    #[serde(default = "default_pad")]
+    /// Null means that there is no padding id.
     pad_token_id: Option<i64>,
     head_dim: Option<usize>,
     layer_norm_eps: Option<f64>,
@@ -65,20 +67,8 @@ struct Config {
     rope_scaling: Option<Map<String, Value>>,
     rope_parameters: Option<Map<String, Value>>,
     global_rope_theta: Option<f64>,
-    #[serde(default = "default_local_theta")]
+    /// Null means that of the global layers.
     local_rope_theta: Option<f64>,
-}
-
-/// Default if the key is absent; null means that of the global layers.
-#[expect(clippy::unnecessary_wraps, reason = "serde takes the type of the field")]
-fn default_local_theta() -> Option<f64> {
-    Some(10_000.0)
-}
-
-/// Default if the key is absent; null means that there is no padding id.
-#[expect(clippy::unnecessary_wraps, reason = "serde takes the type of the field")]
-fn default_pad() -> Option<i64> {
-    Some(1)
 }
 
 #[derive(Clone, Default, Deserialize)]
@@ -186,7 +176,8 @@ impl Config {
         let Self { hidden_size, intermediate_size, vocab_size, num_hidden_layers, .. } = self;
         let [h, f, v, n] = [hidden_size, intermediate_size, vocab_size, num_hidden_layers]
             .map(|&size| size as f64);
-        let layer = (2.0 * h * h + h * f) + LAYER_HEADER;
+        // The entries of a layer in the header have 256 bytes and more.
+        let layer = (2.0 * h * h + h * f) + 256.0;
         let reason = || {
             format!(
                 "num_hidden_layers {num_hidden_layers}, hidden_size {hidden_size}, intermediate_size \

@@ -1,6 +1,5 @@
 //! Finds the files of a model: inside the binary, in a directory, or on the hub.
 
-use std::borrow::Cow;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -30,7 +29,6 @@ const CONFIG: &str = "config.json";
 const WEIGHTS: &str = "model.safetensors";
 const WEIGHTS_INDEX: &str = "model.safetensors.index.json";
 const TOKENIZER: &str = "tokenizer.json";
-const ADAPTER: &str = "adapter_config.json";
 
 const BUNDLED_CONFIG: &[u8] = include_bytes!("../../models/polysift-mini/config.json");
 // build.rs compresses these two.
@@ -121,14 +119,14 @@ const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = find_and_read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
-    let text = python_json(json.bytes());
-    let parsed = families::parse(&text, &json.path, weight_bytes);
+    let text = without_byte_order_mark(json.bytes());
+    let parsed = families::parse(text, &json.path, weight_bytes);
     // A truncated file of weights is the error to report, not the sizes in the configuration.
     let broken = || weights.iter().find_map(|blob| header(blob).err());
     let architecture = parsed.map_err(|error| broken().unwrap_or(error))?;
     let blobs = [&json].into_iter().chain(&weights).chain([&tokenizer]);
     let digest = hash_of(blobs.map(Blob::bytes)).to_hex().to_string();
-    let classifier = Classifier::parse(&text);
+    let classifier = Classifier::parse(text);
     let classifier = classifier.map_err(|reason| Error::model(&json.path, reason))?;
     let lower_case = said.lower_case.clone();
     let of_head = classifier.as_ref().map(|classifier| (classifier.pooling, json.path.clone()));
@@ -149,27 +147,6 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
         tokenizer,
         lower_case,
     })
-}
-
-/// Converts Python's JSON: removes a byte order mark and replaces non-finite numbers with null.
-fn python_json(bytes: &[u8]) -> Cow<'_, [u8]> {
-    const NUMBERS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
-    let bytes = without_byte_order_mark(bytes);
-    let mut strict = Vec::with_capacity(bytes.len());
-    let (mut at, mut in_string) = (0, false);
-    while at < bytes.len() {
-        let rest = &bytes[at..];
-        if let Some(number) = NUMBERS.iter().find(|number| !in_string && rest.starts_with(number)) {
-            strict.extend(b"null");
-            at += number.len();
-            continue;
-        }
-        let length = if in_string && rest[0] == b'\\' { rest.len().min(2) } else { 1 };
-        in_string ^= rest[0] == b'"';
-        strict.extend(&rest[..length]);
-        at += length;
-    }
-    if strict == bytes { Cow::Borrowed(bytes) } else { Cow::Owned(strict) }
 }
 
 /// Configuration, weights, tokenizer and sentence-transformers settings of a model.
@@ -256,7 +233,7 @@ fn read(
 ) -> Result<Blobs> {
     let required = |file: &str| find(file)?.ok_or_else(|| missing(file));
     let config = find(CONFIG)?;
-    if let Some(path) = find(ADAPTER)? {
+    if let Some(path) = find("adapter_config.json")? {
         let reason = "is that of an adapter; merge the adapter into its model first";
         return Err(Error::model(&path, reason));
     }

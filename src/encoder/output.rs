@@ -122,9 +122,8 @@ impl Encoder for OutputEncoder {
         let (width, size) = (self.info.hidden_size, self.info.embedding_size);
         let mut states = vec![f32::NAN; batch.num_sequences() * width];
         let outcome = self.pooled.encode(batch, &mut states, stop);
-        let is_stopped = matches!(outcome, Err(Error::Stopped));
-        if !is_stopped {
-            outcome?;
+        if !matches!(outcome, Ok(()) | Err(Error::Stopped)) {
+            return outcome;
         }
         let blocks = states.par_chunks(BLOCK_ROWS * width);
         blocks.zip(embeddings.par_chunks_mut(BLOCK_ROWS * size)).for_each(|(states, out)| {
@@ -132,12 +131,12 @@ impl Encoder for OutputEncoder {
             let rows = states.chunks_exact(width).zip(applied.chunks_exact(size));
             for ((states, row), out) in rows.zip(out.chunks_exact_mut(size)) {
                 // After a stop, the rows of unfinished sequences stay unchanged.
-                if !is_stopped || states.iter().all(|value| value.is_finite()) {
+                if outcome.is_ok() || states.iter().all(|value| value.is_finite()) {
                     out.copy_from_slice(row);
                 }
             }
         });
-        if is_stopped { Err(Error::Stopped) } else { Ok(()) }
+        outcome
     }
 }
 

@@ -14,10 +14,7 @@ use super::weights::{Blob, floats, header};
 use polysift_base::error::{Error, Result};
 use polysift_config::Pooling;
 
-pub(super) const MODULES: &str = "modules.json";
-const PROMPTS: &str = "config_sentence_transformers.json";
 const WEIGHTS: &str = "model.safetensors";
-const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
 /// The Transformer module's configuration is `sentence_bert_config.json`, or has the name of one of
 /// these in older versions.
 const LIMITS: [&str; 7] =
@@ -85,13 +82,6 @@ struct Limits {
     do_lower_case: bool,
 }
 
-/// The file in which newer versions store `max_seq_length`.
-#[derive(Deserialize)]
-struct TokenizerConfig {
-    /// 1e30 means no limit.
-    model_max_length: Option<f64>,
-}
-
 /// Keys of modules after the pooling, each with its only supported value; empty means off.
 const AFTER_POOLING: &[(&str, &str)] =
     &[("module_input_name module_output_name", "sentence_embedding"), ("use_residual", "")];
@@ -120,7 +110,7 @@ impl SentenceTransformers {
     /// Reads the files that `find` returns for names relative to the model's directory.
     pub(super) fn read(find: Find<'_>) -> Result<Self> {
         let mut this = Self::default();
-        let Some(modules) = find(MODULES)? else { return Ok(this) };
+        let Some(modules) = find("modules.json")? else { return Ok(this) };
         let mut before = "";
         let listed: Vec<Module> = parse(&modules)?;
         for (i, module) in listed.iter().enumerate() {
@@ -161,7 +151,7 @@ impl SentenceTransformers {
         if this.pooling.is_none() {
             return Err(Error::model(&modules.path, "has no Pooling"));
         }
-        if let Some(file) = find(PROMPTS)? {
+        if let Some(file) = find("config_sentence_transformers.json")? {
             check_keys(&file, &[("model_type", "SentenceTransformer")])?;
             this.prompts = Some((parse(&file)?, file.path));
         }
@@ -173,10 +163,11 @@ impl SentenceTransformers {
             this.lower_case = do_lower_case.then(|| file.path.clone());
             this.max_seq_length = max_seq_length.map(|length| (length, file.path));
         }
-        if let Some(file) = find(TOKENIZER_CONFIG)? {
+        if let Some(file) = find("tokenizer_config.json")? {
             check_keys(&file, &[("truncation_side", "right")])?;
-            let TokenizerConfig { model_max_length } = parse(&file)?;
-            let length = model_max_length.filter(|&length| length < 1e9);
+            // Newer versions store the length here; 1e30 means no limit.
+            let config: Value = parse(&file)?;
+            let length = config["model_max_length"].as_f64().filter(|&length| length < 1e9);
             let said = length.map(|length| (length as usize, file.path));
             this.max_seq_length = this.max_seq_length.or(said);
         }

@@ -142,20 +142,6 @@ pub(super) struct Layer<L, N> {
     pub(super) output_norm: N,
 }
 
-impl<L, N> Layer<L, N> {
-    /// Converts each linear map, in the order of the fields.
-    pub(super) fn map<M>(self, mut linear: impl FnMut(L) -> M) -> Layer<M, N> {
-        Layer {
-            query_key_value: linear(self.query_key_value),
-            attention_output: linear(self.attention_output),
-            attention_norm: self.attention_norm,
-            intermediate: linear(self.intermediate),
-            output: linear(self.output),
-            output_norm: self.output_norm,
-        }
-    }
-}
-
 /// The tensors of a checkpoint in one or several files.
 pub(super) struct Weights<'a> {
     blobs: &'a Arc<[Blob]>,
@@ -271,7 +257,12 @@ impl<'a> Weights<'a> {
         Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
-    pub(super) fn layer(&self, i: usize) -> Result<Layer<LinearWeights, NormWeights>> {
+    /// Reads layer `i`; `linear` converts its linear maps, in the order of the fields.
+    pub(super) fn layer<L>(
+        &self,
+        i: usize,
+        mut linear: impl FnMut(LinearWeights) -> L,
+    ) -> Result<Layer<L, NormWeights>> {
         let Architecture { width, inner, pre_norm, names, .. } = self.architecture;
         let (h, f) = (*width, *inner);
         let mut intermediate =
@@ -284,11 +275,11 @@ impl<'a> Weights<'a> {
         let has_norm = i > 0 || !pre_norm;
         let attention_norm = || self.norm(names.attention_norm, i);
         Ok(Layer {
-            query_key_value: self.linear(names.query_key_value, i, 3 * h, h)?,
-            attention_output: self.linear(names.attention_output, i, h, h)?,
+            query_key_value: linear(self.linear(names.query_key_value, i, 3 * h, h)?),
+            attention_output: linear(self.linear(names.attention_output, i, h, h)?),
             attention_norm: has_norm.then(attention_norm).transpose()?,
-            intermediate,
-            output: self.linear(names.output, i, h, f)?,
+            intermediate: linear(intermediate),
+            output: linear(self.linear(names.output, i, h, f)?),
             output_norm: self.norm(names.output_norm, i)?,
         })
     }

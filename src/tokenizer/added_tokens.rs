@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use aho_corasick::{AhoCorasick, Input, MatchKind};
 
-/// Id of an added token, and the white space it takes.
+/// Id of an added token, and the white space it takes, which is not a part of its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct AddedToken {
     pub id: u32,
@@ -13,9 +13,6 @@ pub(super) struct AddedToken {
     /// Whether the token takes the white space after it.
     pub(super) rstrip: bool,
 }
-
-/// An added token and its place in a text, without the white space that it takes.
-pub(super) type PlacedToken = (AddedToken, Range<usize>);
 
 pub(super) struct AddedTokens {
     search: AhoCorasick,
@@ -40,10 +37,9 @@ impl AddedTokens {
         Ok(Some(Self { search, tokens, longest }))
     }
 
-    /// Returns the first token that starts in `from..to`; of several at one place, the longest.
-    pub(crate) fn find(&self, text: &str, from: usize, to: usize) -> Option<PlacedToken> {
-        let end = text.len().min(to.saturating_add(self.longest));
-        let found = self.search.find(Input::new(text).range(from..end))?;
-        (found.start() < to).then(|| (self.tokens[found.pattern().as_usize()], found.range()))
+    /// Returns the first token at `from` or later; of several at one place, the longest.
+    pub(crate) fn find(&self, text: &str, from: usize) -> Option<(AddedToken, Range<usize>)> {
+        let found = self.search.find(Input::new(text).range(from..))?;
+        Some((self.tokens[found.pattern().as_usize()], found.range()))
     }
 }

@@ -1,14 +1,14 @@
 //! A cache of the ids of recent words.
 
 /// Maximum bytes of a cached word.
-pub(super) const LONGEST_CACHED: usize = 31;
+const LONGEST_CACHED: usize = 31;
 /// Maximum ids of a cached word.
 const MOST_IDS: usize = 7;
 /// log2 of the number of entries: 1 MiB, half of a typical core's second-level cache.
 const BITS: u32 = 14;
 
 /// A word padded with zeros, with its length plus one in the last byte; all zeros is no word.
-pub(super) type WordKey = [u64; 4];
+type WordKey = [u64; 4];
 
 #[derive(Clone, Copy, Default)]
 #[repr(align(64))]
@@ -28,25 +28,36 @@ impl Default for WordCache {
 }
 
 impl WordCache {
+    /// Appends the ids of `word` to `ids`: those in the cache, or those that `encode` appends.
     #[inline]
-    pub(crate) fn get(&self, key: &WordKey) -> Option<&[u32]> {
-        let entry = &self.0[slot(key)];
-        (entry.key == *key).then(|| &entry.ids[..entry.len as usize])
-    }
-
-    pub(super) fn set(&mut self, key: &WordKey, ids: &[u32]) {
-        if ids.len() <= MOST_IDS {
-            let entry = &mut self.0[slot(key)];
-            entry.key = *key;
-            entry.ids[..ids.len()].copy_from_slice(ids);
-            entry.len = ids.len() as u32;
+    pub(super) fn append(
+        &mut self,
+        word: &[u8],
+        ids: &mut Vec<u32>,
+        encode: impl FnOnce(&mut Vec<u32>),
+    ) {
+        if word.len() > LONGEST_CACHED {
+            return encode(ids);
+        }
+        let key = key(word);
+        let entry = &mut self.0[slot(&key)];
+        if entry.key == key {
+            return ids.extend_from_slice(&entry.ids[..entry.len as usize]);
+        }
+        let first = ids.len();
+        encode(ids);
+        let new = &ids[first..];
+        if new.len() <= MOST_IDS {
+            entry.key = key;
+            entry.ids[..new.len()].copy_from_slice(new);
+            entry.len = new.len() as u32;
         }
     }
 }
 
 /// Returns the key of a word of at most [`LONGEST_CACHED`] bytes.
 #[inline]
-pub(super) fn key(word: &[u8]) -> WordKey {
+fn key(word: &[u8]) -> WordKey {
     let mut bytes = [0u8; 32];
     bytes[..word.len()].copy_from_slice(word);
     bytes[LONGEST_CACHED] = word.len() as u8 + 1;

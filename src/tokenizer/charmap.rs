@@ -22,12 +22,11 @@ const LONG_CLUSTER: usize = 6;
 /// Flags of a [`Glyph`]: it may continue a cluster before it, or its own may be continued.
 const JOINS: u32 = 1 << 31;
 const OPENS: u32 = 1 << 30;
-/// Kinds of a [`Glyph`]. A number from `FIRST_TEXT` on is the index of a replacement.
+/// Kinds of a [`Glyph`]: unchanged, of which white space and [`META`] end words. A number from
+/// `FIRST_TEXT` on is the index of a replacement.
 const KEEP: u32 = 0;
-const SPACE: u32 = 1;
-const META_SIGN: u32 = 2;
-const BLANK: u32 = 3;
-const FIRST_TEXT: u32 = 4;
+const BLANK: u32 = 1;
+const FIRST_TEXT: u32 = 2;
 
 /// Entry of a character in the table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,96 +49,60 @@ impl Glyph {
     }
 }
 
-/// Replacement of a character or a cluster.
-pub(super) enum Normal<'a> {
-    /// Unchanged, and neither white space nor [`META`].
-    Same,
-    /// One `' '`.
-    Space,
-    /// [`META`].
-    Meta,
-    /// White space other than `' '`, unchanged.
-    Blank,
-    /// This text, which may hold anything.
-    Text(&'a str),
-}
-
 pub(super) struct CharMap {
-    /// sentencepiece's double array; empty without a normalizer.
+    /// sentencepiece's double array.
     units: Vec<u32>,
     /// Replacements, each ended by NUL.
     texts: String,
     table: Vec<u32>,
     /// Start and end in `texts` of each replacement in the table.
     ranges: Vec<(u32, u32)>,
-    /// Entry of all characters outside the table.
-    beyond: Glyph,
 }
 
 impl CharMap {
-    pub(super) fn identity() -> Self {
-        let table = (0..TABLE_LEN).map(|code| char::from_u32(code).map_or(KEEP, kind)).collect();
-        let beyond = Glyph(KEEP);
-        Self { units: Vec::new(), texts: String::new(), table, ranges: Vec::new(), beyond }
-    }
-
     /// Reads a `precompiled_charsmap` (length as u32, double array, replacements), if it is valid.
     pub(super) fn from_base64(charsmap: &str) -> Option<Self> {
         let bytes = BASE64_STANDARD.decode(charsmap).ok()?;
         let (len, rest) = bytes.split_first_chunk()?;
         let (units, texts) = rest.split_at_checked(u32::from_le_bytes(*len) as usize / 4 * 4)?;
         let unit = |bytes: &[u8; 4]| u32::from_le_bytes(*bytes);
-        let mut map = Self {
-            units: units.as_chunks().0.iter().map(unit).collect(),
-            texts: String::from_utf8(texts.to_vec()).ok()?,
-            table: Vec::with_capacity(TABLE_LEN as usize),
-            ranges: Vec::new(),
-            beyond: Glyph(JOINS | OPENS),
-        };
+        let units = units.as_chunks().0.iter().map(unit).collect();
+        Some(Self::new(units, String::from_utf8(texts.to_vec()).ok()?))
+    }
+
+    /// Makes the map of a double array; an empty one changes nothing.
+    pub(super) fn new(units: Vec<u32>, texts: String) -> Self {
+        let (table, ranges) = (Vec::with_capacity(TABLE_LEN as usize), Vec::new());
+        let mut map = Self { units, texts, table, ranges };
         for code in 0..TABLE_LEN {
             let entry =
                 char::from_u32(code).map_or(KEEP, |c| map.entry(c) | CLUSTERS[code as usize]);
             map.table.push(entry);
         }
-        Some(map)
+        map
     }
 
     fn entry(&mut self, c: char) -> u32 {
         let Some((start, end)) = self.find(c.encode_utf8(&mut [0; 4]).as_bytes()) else {
-            return kind(c);
+            return if c == META || c.is_whitespace() { BLANK } else { KEEP };
         };
-        if &self.texts[start..end] == " " {
-            return SPACE;
-        }
         self.ranges.push((start as u32, end as u32));
         FIRST_TEXT + self.ranges.len() as u32 - 1
     }
 
     #[inline]
-    pub(super) fn glyph(&self, code: u32) -> Glyph {
-        self.table.get(code as usize).map_or(self.beyond, |&entry| Glyph(entry))
+    pub(super) fn glyph(&self, c: char) -> Glyph {
+        self.table.get(c as usize).map_or(Glyph(JOINS | OPENS), |&entry| Glyph(entry))
     }
 
-    /// Returns the replacement of a one-character cluster. The character must be in the table.
-    pub(super) fn single(&self, glyph: Glyph) -> Normal<'_> {
-        match glyph.0 & !(JOINS | OPENS) {
-            KEEP => Normal::Same,
-            SPACE => Normal::Space,
-            META_SIGN => Normal::Meta,
-            BLANK => Normal::Blank,
-            text => {
-                let (start, end) = self.ranges[(text - FIRST_TEXT) as usize];
-                Normal::Text(&self.texts[start as usize..end as usize])
-            }
-        }
-    }
-
-    /// Returns the replacement of a character that is looked up alone.
-    pub(super) fn alone(&self, c: char) -> Normal<'_> {
-        if u32::from(c) < TABLE_LEN {
-            return self.single(self.glyph(u32::from(c)));
-        }
-        self.whole(c.encode_utf8(&mut [0; 4])).map_or(Normal::Same, Normal::Text)
+    /// Returns the replacement of a character that is a cluster or looked up alone.
+    pub(super) fn alone(&self, c: char) -> Option<&str> {
+        let Some(entry) = self.table.get(c as usize) else {
+            return self.whole(c.encode_utf8(&mut [0; 4]));
+        };
+        let index = (entry & !(JOINS | OPENS)).checked_sub(FIRST_TEXT)?;
+        let (start, end) = self.ranges[index as usize];
+        Some(&self.texts[start as usize..end as usize])
     }
 
     pub(super) fn whole(&self, cluster: &str) -> Option<&str> {
@@ -167,15 +130,6 @@ impl CharMap {
             }
         }
         None
-    }
-}
-
-fn kind(c: char) -> u32 {
-    match c {
-        ' ' => SPACE,
-        META => META_SIGN,
-        c if c.is_whitespace() => BLANK,
-        _ => KEEP,
     }
 }
 

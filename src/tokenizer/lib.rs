@@ -39,7 +39,6 @@ mod tests;
 
 use std::borrow::Cow;
 use std::path::{Path, PathBuf};
-use std::sync::OnceLock;
 
 use rayon::prelude::*;
 use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
@@ -59,7 +58,7 @@ pub struct Tokenized {
     /// Token ids of each chunk with its special tokens, at most `max_tokens`. There is at least one
     /// chunk; a text without content gives `<s></s>`. Only the first chunk under [`Chunks::First`].
     pub chunks: Vec<Vec<u32>>,
-    /// Number of tokens of the whole text, without the prompt and the special tokens.
+    /// Number of tokens of the whole text alone: without a prompt and the special tokens.
     pub num_tokens: u64,
 }
 
@@ -79,16 +78,9 @@ pub struct Tokenizer {
 }
 
 enum Backend {
-    /// Our engine; with a prompt, the crate counts its tokens.
-    Engine(Box<Engine>, Option<Box<PromptCounter>>),
+    Engine(Box<Engine>),
     /// The crate, the reason for it, and whether it may get a text in parts.
     Crate(Box<CrateTokenizer>, &'static str, bool),
-}
-
-/// Counts the tokens of a prompt with the crate, which reads the tokenizer at first use.
-struct PromptCounter {
-    json: Vec<u8>,
-    tokenizer: OnceLock<Result<CrateTokenizer, String>>,
 }
 
 impl Tokenizer {
@@ -120,13 +112,8 @@ impl Tokenizer {
         let last_piece = unigram.as_ref().map(|model| model.vocabulary.len() as u32 - 1);
         let of_vocabulary = inner.get_vocab(true).into_values().chain(last_piece);
         let largest_id = of_vocabulary.chain(before.iter().chain(&after).copied()).max();
-        let prompt = config.prompt.clone().unwrap_or_default();
         let backend = match Engine::new(&inner, unigram.as_ref()) {
-            Ok(engine) => {
-                let counter = || PromptCounter { json: json.to_vec(), tokenizer: OnceLock::new() };
-                let counter = (!prompt.is_empty()).then(counter).map(Box::new);
-                Backend::Engine(Box::new(engine), counter)
-            }
+            Ok(engine) => Backend::Engine(Box::new(engine)),
             Err(reason) => {
                 if unigram.is_some() {
                     inner = whole()?;
@@ -143,7 +130,7 @@ impl Tokenizer {
             largest_id: largest_id.unwrap_or_default(),
             content_tokens,
             chunks: config.chunks,
-            prompt,
+            prompt: config.prompt.clone().unwrap_or_default(),
             max_chars: config.max_chars,
         };
         tracing::debug!(tokenizer = %origin.display(), engine = tokenizer.engine());
@@ -153,7 +140,7 @@ impl Tokenizer {
     /// Describes what produces the ids: our engine, or the crate and why. The ids are the same.
     pub fn engine(&self) -> String {
         match &self.backend {
-            Backend::Engine(..) => "polysift's engine".into(),
+            Backend::Engine(_) => "polysift's engine".into(),
             Backend::Crate(_, reason, true) => format!("the tokenizers crate: {reason}"),
             Backend::Crate(_, reason, false) => {
                 format!("the tokenizers crate: {reason}; first chunks read whole texts")
@@ -166,68 +153,50 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::Model`] if the tokenizer refuses the text (for example, without an unknown token).
     pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
-        let whole = self.with_prompt(text);
-        let (chunks, num_tokens) = match &self.backend {
-            Backend::Engine(engine, counter) => {
-                let read = |ids: &[u32]| (self.to_chunks(ids), ids.len());
-                let (chunks, num_tokens) = engine.encode(&whole, usize::MAX, read);
-                let of_prompt = counter.as_ref().map_or(Ok(0), |counter| {
-                    let read = || caught(|| file::open(&counter.json)).and_then(|read| read);
-                    let inner = counter.tokenizer.get_or_init(read);
-                    let inner =
-                        inner.as_ref().map_err(|e| Error::model(&self.origin, e.clone()))?;
-                    let from = self.prompt.len();
-                    let end = if engine.splits() { word_end(&whole, from) } else { whole.len() };
-                    self.tokens_of_prompt(inner, &self.encode(inner, &whole[..end])?)
-                })?;
-                (chunks, num_tokens - of_prompt)
-            }
-            Backend::Crate(inner, ..) => {
-                let encoding = self.encode(inner, &whole)?;
-                let of_prompt = self.tokens_of_prompt(inner, &encoding)?;
-                (self.to_chunks(encoding.get_ids()), encoding.len() - of_prompt)
-            }
-        };
-        let chunks =
-            if self.first_chars(text).len() == text.len() { chunks } else { self.chunks(text)? };
-        Ok(Tokenized { chunks, num_tokens: num_tokens as u64 })
+        let is_whole = self.prompt.is_empty() && self.first_chars(text).len() == text.len();
+        let read = |ids: &[u32]| (is_whole.then(|| self.to_chunks(ids)), ids.len() as u64);
+        let (chunks, num_tokens) = self.read(text, usize::MAX, read)?;
+        let chunks = chunks.map_or_else(|| self.chunks(text), Ok)?;
+        Ok(Tokenized { chunks, num_tokens })
     }
 
     /// Returns the chunks of one document, as [`Tokenizer::tokenize`] does. Under [`Chunks::First`]
     /// the text is read only as far as they need, unless the crate makes the ids and nothing in the
     /// text is sure to split it.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::tokenize`].
     pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
-        let whole = self.with_prompt(self.first_chars(text));
+        let text = self.first_chars(text);
+        let text = match self.prompt.as_str() {
+            "" => Cow::Borrowed(text),
+            prompt => Cow::Owned([prompt, text].concat()),
+        };
         let limit = match self.chunks {
             Chunks::First => self.content_tokens,
             Chunks::All => usize::MAX,
         };
-        match &self.backend {
-            Backend::Engine(engine, _) => {
-                Ok(engine.encode(&whole, limit, |ids| self.to_chunks(ids)))
+        self.read(&text, limit, |ids| self.to_chunks(ids))
+    }
+
+    /// Passes the ids of `text` to `take`: all of them, or at least the first `limit`.
+    fn read<T>(&self, text: &str, limit: usize, take: impl FnOnce(&[u32]) -> T) -> Result<T> {
+        let (inner, splits) = match &self.backend {
+            Backend::Engine(engine) => return Ok(engine.encode(text, limit, take)),
+            Backend::Crate(inner, _, splits) => (inner, *splits),
+        };
+        let fail = |reason| Error::model(&self.origin, format!("cannot tokenize a text: {reason}"));
+        let mut bytes = if splits { limit.saturating_mul(BYTES_PER_TOKEN) } else { usize::MAX };
+        loop {
+            let end = cut(text, bytes);
+            // A damaged normalizer panics at the first text that needs the damaged place.
+            let encoding = caught(|| inner.encode_fast(&text[..end], false)).map_err(fail)?;
+            let encoding = encoding.map_err(|e| fail(e.to_string()))?;
+            if end == text.len() || encoding.len() >= limit {
+                return Ok(take(encoding.get_ids()));
             }
-            Backend::Crate(inner, _, splits) => {
-                let mut bytes =
-                    if *splits { limit.saturating_mul(BYTES_PER_TOKEN) } else { usize::MAX };
-                loop {
-                    let end = cut(&whole, bytes);
-                    let encoding = self.encode(inner, &whole[..end])?;
-                    if end == whole.len() || encoding.len() >= limit {
-                        return Ok(self.to_chunks(encoding.get_ids()));
-                    }
-                    bytes = end.saturating_mul(2);
-                }
-            }
+            bytes = end.saturating_mul(2);
         }
     }
 
     /// Returns the chunks of documents, computed in parallel, in the order of `texts`.
-    ///
-    /// # Errors
-    /// As [`Tokenizer::tokenize`].
     pub fn chunks_all(&self, texts: &[&str]) -> Result<Vec<Vec<Vec<u32>>>> {
         texts.par_iter().map(|text| self.chunks(text)).collect()
     }
@@ -235,42 +204,6 @@ impl Tokenizer {
     fn first_chars<'a>(&self, text: &'a str) -> &'a str {
         let cut = self.max_chars.and_then(|chars| text.char_indices().nth(chars));
         cut.map_or(text, |(end, _)| &text[..end])
-    }
-
-    fn with_prompt<'a>(&self, text: &'a str) -> Cow<'a, str> {
-        if self.prompt.is_empty() {
-            Cow::Borrowed(text)
-        } else {
-            Cow::Owned(format!("{}{text}", self.prompt))
-        }
-    }
-
-    /// Encodes `text`, with offsets if there is a prompt, to find the prompt's tokens.
-    fn encode(&self, tokenizer: &CrateTokenizer, text: &str) -> Result<Encoding> {
-        // A damaged normalizer panics at the first text that needs the damaged place.
-        let encoding = caught(|| {
-            if self.prompt.is_empty() {
-                tokenizer.encode_fast(text, false)
-            } else {
-                tokenizer.encode(text, false)
-            }
-        });
-        let fail = |reason| Error::model(&self.origin, format!("cannot tokenize a text: {reason}"));
-        encoding.map_err(fail)?.map_err(|e| fail(e.to_string()))
-    }
-
-    /// Returns the number of tokens that end in the prompt. A space at its end is not counted if
-    /// `tokenizer` puts one before every text, since the text alone begins with that token too.
-    fn tokens_of_prompt(&self, tokenizer: &CrateTokenizer, encoding: &Encoding) -> Result<usize> {
-        if self.prompt.is_empty() {
-            return Ok(0);
-        }
-        let (prompt, offsets) = (self.prompt.as_str(), encoding.get_offsets());
-        let count = offsets.iter().filter(|offset| offset.1 <= prompt.len()).count();
-        let is_the_texts = (1..offsets.len()).contains(&count)
-            && offsets[count - 1].0 >= prompt.trim_end().len()
-            && self.encode(tokenizer, "a")?.get_ids() == self.encode(tokenizer, " a")?.get_ids();
-        Ok(count - usize::from(is_the_texts))
     }
 
     fn to_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
@@ -291,16 +224,4 @@ fn special_tokens(tokenizer: &CrateTokenizer) -> tokenizers::Result<(Vec<u32>, V
     let content_at = whole.get_special_tokens_mask().iter().position(|&special| special == 0);
     let (before, rest) = whole.get_ids().split_at(content_at.ok_or("it drops the content")?);
     Ok((before.to_vec(), rest[1..].to_vec()))
-}
-
-/// Returns the end of a word at `from` or later, up to which the text has the first tokens of the
-/// whole text: a space or line feed between ASCII characters, or the text's end if none is near.
-fn word_end(text: &str, from: usize) -> usize {
-    const NEAR: usize = 1024;
-    let is_end = |window: &[u8]| {
-        window[0].is_ascii_graphic() && matches!(window[1], b' ' | b'\n') && window[2].is_ascii()
-    };
-    let before = from.saturating_sub(1);
-    let near = &text.as_bytes()[before..text.len().min(before + NEAR)];
-    near.windows(3).position(is_end).map_or(text.len(), |at| before + at + 1)
 }

@@ -16,7 +16,7 @@ use super::bpe::Bpe;
 use super::charmap::{CharMap, META};
 use super::file::UnigramEntries;
 use super::unigram::Unigram;
-use super::words::{Spacing, WordModel, WordScratch};
+use super::words::{WordModel, WordScratch};
 
 /// A pipeline, and the memory of the threads that use it; `engine` encodes with it.
 pub(super) struct Engine {
@@ -30,7 +30,7 @@ pub(super) struct Engine {
 /// Produces the ids of a segment.
 pub(super) enum PipelineModel {
     /// XLM-RoBERTa's pipeline.
-    Unigram(Box<CharMap>, Box<WordModel>),
+    Unigram(Box<WordModel>),
     /// Gemma's pipeline.
     Bpe(Box<Bpe>),
 }
@@ -54,17 +54,16 @@ impl Engine {
         if splits && collapses {
             return Err("it replaces spaces and splits at white space");
         }
-        let spacing = Spacing { splits, strips_end, collapses };
         if model.byte_fallback {
             return Err("it falls back to bytes");
         }
         let unknown = model.unknown.ok_or("it has no unknown token")?;
         let unigram = Unigram::new(&model.vocabulary, unknown as u32)
             .ok_or("its vocabulary cannot be searched")?;
-        let [added_tokens, normalized] = added_tokens(tokenizer, spacing)?;
-        let model = WordModel { spacing, unigram, added_tokens: normalized };
-        let model = PipelineModel::Unigram(Box::new(map), Box::new(model));
-        Ok(Self { model, added_tokens, idle: Mutex::default() })
+        let [raw, added_tokens] = added_tokens(tokenizer, splits)?;
+        let model = WordModel { map, splits, strips_end, collapses, unigram, added_tokens };
+        let model = PipelineModel::Unigram(Box::new(model));
+        Ok(Self { model, added_tokens: raw, idle: Mutex::default() })
     }
 
     /// The normalizer turns spaces into `▁`, after which a split at spaces finds none.
@@ -112,7 +111,7 @@ fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, boo
             let map = json["precompiled_charsmap"].as_str().and_then(CharMap::from_base64);
             (map.ok_or("its character map cannot be read")?, rest)
         }
-        steps => (CharMap::identity(), steps),
+        steps => (CharMap::new(Vec::new(), String::new()), steps),
     };
     let (strips_end, steps) = match steps {
         [NormalizerWrapper::StripNormalizer(strip), rest @ ..]
@@ -153,7 +152,7 @@ fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
 }
 
 /// Returns the added tokens to search in the original text, and those in normalized text.
-fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<AddedTokens>; 2]> {
+fn added_tokens(tokenizer: &Tokenizer, splits: bool) -> Supported<[Option<AddedTokens>; 2]> {
     let mut texts: [Vec<(String, AddedToken)>; 2] = Default::default();
     for (id, token) in tokenizer.get_added_tokens_decoder() {
         let text = if token.normalized {
@@ -165,7 +164,7 @@ fn added_tokens(tokenizer: &Tokenizer, spacing: Spacing) -> Supported<[Option<Ad
             return Err("an added token is a single word, empty or holds white space");
         }
         // Unless white space splits, the words around a token are written before it is found.
-        let takes_space = (token.lstrip || token.rstrip) && !spacing.splits;
+        let takes_space = (token.lstrip || token.rstrip) && !splits;
         if token.normalized && (text.contains(META) || takes_space) {
             return Err("an added token in normalized text holds ▁ or takes white space");
         }

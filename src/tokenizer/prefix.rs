@@ -6,14 +6,9 @@
 //! look-ahead (`\s+(?!\S)`) applies only to white space, no normalizer below composes across a cut,
 //! and no added token contains one. Words are then modelled one by one.
 
-use tokenizers::pre_tokenizers::split::SplitPattern;
-use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, SplitDelimiterBehavior, Tokenizer};
+use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
 use super::pipeline::normalized;
-
-/// Start and end of the patterns of Llama 3 and Qwen 2. The crate itself knows GPT-2's pattern.
-const PATTERN_START: &str = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}";
-const PATTERN_END: &str = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 /// Returns true if `tokenizer` is known to split every text at the places that [`cut`] returns.
 pub(super) fn splits_at_cuts(tokenizer: &Tokenizer) -> bool {
@@ -63,18 +58,11 @@ fn keeps(normalizer: Option<&NormalizerWrapper>) -> bool {
 
 /// Returns true if the text is split at every such place; later steps then see only the parts.
 fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> bool {
-    use PreTokenizerWrapper::{BertPreTokenizer, ByteLevel, Sequence, Split, Whitespace};
+    use PreTokenizerWrapper::{BertPreTokenizer, ByteLevel, Sequence, Whitespace};
     match pre_tokenizer {
         Some(BertPreTokenizer(_) | Whitespace(_)) => true,
         Some(ByteLevel(bytes)) => bytes.use_regex,
         Some(Sequence(steps)) => splits(steps.as_ref().first()),
-        Some(Split(split)) => {
-            let SplitPattern::Regex(pattern) = &split.pattern else { return false };
-            let digits = pattern.strip_prefix(PATTERN_START);
-            let digits = digits.and_then(|rest| rest.strip_suffix(PATTERN_END));
-            let isolates = split.behavior == SplitDelimiterBehavior::Isolated && !split.invert;
-            isolates && matches!(digits, Some("" | "{1,3}"))
-        }
         _ => false,
     }
 }

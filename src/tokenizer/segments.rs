@@ -2,81 +2,28 @@
 
 use std::ops::ControlFlow;
 
-use super::added_tokens::{AddedTokens, PlacedToken};
-
-/// Bytes searched for added tokens at a time.
-const WINDOW: usize = if cfg!(test) { 48 } else { 8192 };
+use super::added_tokens::AddedTokens;
 
 /// Continues, or breaks because there are enough ids.
-pub(super) type Flow<T = ()> = ControlFlow<(), T>;
+pub(super) type Flow = ControlFlow<()>;
 
-/// Receives the segments of a text between its added tokens.
-pub(super) trait SegmentWriter {
-    /// Writes `text[at..]`. If the text `goes_on`, writes only what is certain whatever follows.
-    /// Returns where it stopped.
-    fn write(&mut self, text: &str, at: usize, goes_on: bool) -> Flow<usize>;
-
-    fn end_segment(&mut self) -> Flow {
-        Flow::Continue(())
-    }
-
-    /// Writes an added token between segments.
-    fn id(&mut self, id: u32) -> Flow;
-}
-
-pub(super) fn write(
-    added_tokens: Option<&AddedTokens>,
-    text: &str,
-    out: &mut impl SegmentWriter,
-) -> Flow {
-    let mut segment = 0;
-    let mut searched = 0;
-    loop {
-        let (from, found) = next_added_token(added_tokens, text, segment, searched, out)?;
-        let Some((token, place)) = found else {
-            out.write(text, from, false)?;
-            return out.end_segment();
-        };
+/// Returns the segments of `text` in order, each with the id of the added token after it.
+pub(super) fn segments<'a>(
+    added_tokens: Option<&'a AddedTokens>,
+    text: &'a str,
+) -> impl Iterator<Item = (&'a str, Option<u32>)> {
+    // Where the next segment starts, and the search for the token after it.
+    let mut next = Some((0, 0));
+    std::iter::from_fn(move || {
+        let (segment, searched) = next.take()?;
+        let found = added_tokens.and_then(|tokens| tokens.find(text, searched));
+        let Some((token, place)) = found else { return Some((&text[segment..], None)) };
         // White space taken by the token before may contain this one.
-        let before = text.get(from..place.start).unwrap_or_default();
-        let kept = if token.lstrip { before.trim_end().len() } else { before.len() };
-        out.write(&text[..from + kept], from, false)?;
-        out.end_segment()?;
-        out.id(token.id)?;
-        searched = place.end;
-        segment = place.end;
-        if token.rstrip {
-            segment += text[segment..].len() - text[segment..].trim_start().len();
-        }
-    }
-}
-
-/// Finds the next added token and writes the segment before it as far as it is certain: up to white
-/// space, which the token may take, and the last cluster or stretch, which may go on. Returns the
-/// start of the text that is not yet written, and the token.
-fn next_added_token(
-    added_tokens: Option<&AddedTokens>,
-    text: &str,
-    segment: usize,
-    searched: usize,
-    out: &mut impl SegmentWriter,
-) -> Flow<(usize, Option<PlacedToken>)> {
-    let Some(added_tokens) = added_tokens else {
-        return Flow::Continue((segment, None));
-    };
-    let (mut at, mut searched, mut window) = (segment, searched, WINDOW);
-    loop {
-        let to = text.floor_char_boundary(searched.saturating_add(window));
-        let found = added_tokens.find(text, searched, to);
-        if found.is_some() || to == text.len() {
-            return Flow::Continue((at, found));
-        }
-        searched = to;
-        let certain = text[..to].trim_end().len().max(at);
-        let written = out.write(&text[..certain], at, true)?;
-        if written == at {
-            window = window.saturating_mul(2);
-        }
-        at = written;
-    }
+        let before = text.get(segment..place.start).unwrap_or_default();
+        let before = if token.lstrip { before.trim_end() } else { before };
+        let after = &text[place.end..];
+        let taken = if token.rstrip { after.len() - after.trim_start().len() } else { 0 };
+        next = Some((place.end + taken, place.end));
+        Some((before, Some(token.id)))
+    })
 }

@@ -1,5 +1,5 @@
-//! Tests of the engine with small steps (windows of 48 bytes, words long from 24 on), so that short
-//! texts reach code that otherwise only long ones reach. The `tokenizers` crate is the oracle.
+//! Tests of the engine with small steps (words long from 24 bytes on), so that short texts reach code
+//! that otherwise only long ones reach. The `tokenizers` crate is the oracle.
 
 #[path = "../../tests/tokenizer/texts.rs"]
 mod texts;
@@ -122,7 +122,7 @@ fn of_equal_scores_the_token_that_starts_first_wins() -> Result<()> {
     let vocabulary =
         [("?", 0.0), ("a", -1.0), ("b", -9.0), ("c", -1.0), ("ab", -2.0), ("bc", -2.0)];
     let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
-    assert_eq!(best(&model, "abc", usize::MAX), [1, 5]);
+    assert_eq!(best(&model, "abc"), [1, 5]);
     let vocabulary = vocabulary.map(|(text, score)| (text.to_owned(), score)).to_vec();
     let theirs = tokenizers::models::unigram::Unigram::from(vocabulary, Some(0), false)
         .map_err(anyhow::Error::msg)?;
@@ -134,24 +134,25 @@ fn of_equal_scores_the_token_that_starts_first_wins() -> Result<()> {
 fn unknown_characters_side_by_side_are_one_token_and_a_later_equal_token_counts() -> Result<()> {
     let vocabulary = [("?", 0.0), ("a", -1.0), ("", 0.0), ("a", -2.0)];
     let model = Unigram::new(&vocabulary, 0).ok_or_else(|| anyhow::anyhow!("no model"))?;
-    assert_eq!(best(&model, "xyaz?", usize::MAX), [0, 3, 0]);
+    assert_eq!(best(&model, "xyaz?"), [0, 3, 0]);
+    assert!(Unigram::new(&[("?", 1.0)], 0).is_none());
     Ok(())
 }
 
-/// Returns the ids of the best segmentation of a whole text, or at least the first `limit`.
-fn best(model: &Unigram, text: &str, limit: usize) -> Vec<u32> {
+/// Returns the ids of the best segmentation of a whole text.
+fn best(model: &Unigram, text: &str) -> Vec<u32> {
     let (mut lattice, mut ids) = (Lattice::default(), Vec::new());
     // The text grows in three steps.
     for part in 1..=3 {
         model.forward(&text[..text.floor_char_boundary(text.len() / 3 * part)], &mut lattice);
     }
     model.forward(text, &mut lattice);
-    model.path(text, text.len(), &mut lattice, limit, &mut ids);
+    model.path(text.len(), &lattice, &mut ids);
     ids
 }
 
 #[test]
-fn texts_of_many_blocks_have_the_segmentation_of_the_crate() -> Result<()> {
+fn long_texts_have_the_segmentation_of_the_crate() -> Result<()> {
     let vocabulary = [
         ("?", 0.0),
         ("a", -3.0),
@@ -179,10 +180,7 @@ fn texts_of_many_blocks_have_the_segmentation_of_the_crate() -> Result<()> {
         }
         let want = theirs.tokenize(&text).map_err(anyhow::Error::msg)?;
         let want: Vec<u32> = want.into_iter().map(|token| token.id).collect();
-        ensure!(best(&model, &text, usize::MAX) == want, "{round}: {text:?}");
-        let limit = rng.random_range(1..200);
-        let first = best(&model, &text, limit);
-        ensure!(first.len() >= want.len().min(limit) && want.starts_with(&first), "{round}");
+        ensure!(best(&model, &text) == want, "{round}: {text:?}");
     }
     Ok(())
 }
@@ -358,8 +356,8 @@ fn word_piece(known_only: bool) -> Value {
     })
 }
 
-/// Returns byte-level BPE as in GPT-2, ModernBERT, Llama 3 and Qwen, with added tokens of spaces.
-fn byte_level() -> [Value; 4] {
+/// Returns byte-level BPE as in GPT-2 and ModernBERT, with added tokens of spaces.
+fn byte_level() -> [Value; 2] {
     let mut tokens: Vec<String> = tokenizers::pre_tokenizers::byte_level::ByteLevel::alphabet()
         .into_iter()
         .map(String::from)
@@ -369,15 +367,6 @@ fn byte_level() -> [Value; 4] {
     tokens.extend(merges.map(|merge| merge.concat()));
     let vocabulary: serde_json::Map<_, _> =
         tokens.into_iter().zip((0..).map(Value::from)).collect();
-    let split = |digits: &str| {
-        let pattern = format!(
-            r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{digits}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-        );
-        json!({"type": "Sequence", "pretokenizers": [
-            {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
-            {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": false},
-        ]})
-    };
     let gpt2 = |prefix: bool| {
         json!({"type": "ByteLevel", "add_prefix_space": prefix, "trim_offsets": true,
                "use_regex": true})
@@ -386,7 +375,7 @@ fn byte_level() -> [Value; 4] {
         json!({"id": id, "content": content, "single_word": false, "special": false,
                "lstrip": id == 9000, "rstrip": false, "normalized": normalized})
     };
-    [gpt2(false), gpt2(true), split("{1,3}"), split("")].map(|pre_tokenizer| {
+    [gpt2(false), gpt2(true)].map(|pre_tokenizer| {
         json!({
             "added_tokens": [token(9000, "<mask>", false), token(9001, "  ", true),
                              token(9002, "   ", true), token(9003, "<s>", false)],

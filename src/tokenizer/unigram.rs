@@ -5,8 +5,8 @@ use std::collections::HashMap;
 
 use daachorse::{CharwiseDoubleArrayAhoCorasick, CharwiseDoubleArrayAhoCorasickBuilder};
 
-/// Number of ids of a path that are kept even if fewer are requested.
-const MOST_IDS: usize = 1 << 12;
+/// Bytes of a text without white space after which a border is taken for settled.
+const LONGEST: usize = 1 << 16;
 /// Difference between the lowest score of the vocabulary and that of an unknown character.
 const UNKNOWN_PENALTY: f64 = 10.0;
 
@@ -29,7 +29,7 @@ pub(super) struct Unigram {
 
 impl Unigram {
     /// Builds the model of `vocabulary`. Ids are indices, and of two equal pieces the later one
-    /// counts. Returns `None` if there are too many pieces.
+    /// counts. Returns `None` if there are too many pieces, or the scores are no log-probabilities.
     pub(crate) fn new(vocabulary: &[(impl AsRef<str>, f64)], unknown: u32) -> Option<Self> {
         let pieces = vocabulary.iter().zip(0..);
         let pieces = pieces.map(|((text, score), id)| (text.as_ref(), Piece { id, score: *score }));
@@ -37,6 +37,10 @@ impl Unigram {
         pieces.sort_unstable_by(|a, b| (a.0, b.1.id).cmp(&(b.0, a.1.id)));
         pieces.dedup_by_key(|piece| piece.0);
         let lowest = vocabulary.iter().map(|v| v.1).fold(f64::INFINITY, f64::min);
+        // So unknown characters side by side are never a piece: it would have a higher score.
+        if lowest > 0.0 {
+            return None;
+        }
         let longest = pieces.iter().map(|piece| piece.0.len()).max().unwrap_or(0);
         let lone = take_lone(&mut pieces);
         let pieces = CharwiseDoubleArrayAhoCorasickBuilder::new().build_with_values(pieces).ok()?;
@@ -50,33 +54,25 @@ impl Unigram {
         if lattice.end > text.len() {
             lattice.restart(lattice.score_before);
         }
-        loop {
-            let to = lattice.block_end(text, self.longest);
-            self.extend(text, to, lattice);
-            if to == text.len() {
-                return;
-            }
-            lattice.next_block(text, self.longest);
+        let from = std::mem::replace(&mut lattice.end, text.len());
+        let nodes = &mut lattice.nodes;
+        nodes.resize(nodes.len().max(text.len() + 1), LatticeNode::default());
+        if from == 0 {
+            nodes[0] = LatticeNode { score: lattice.score_before, bytes: 0, id: 0 };
         }
-    }
-
-    /// Finds the best paths to the bytes of `text` up to `to`, in the current block of `lattice`.
-    fn extend(&self, text: &str, to: usize, lattice: &mut Lattice) {
-        let (first, from) = (lattice.first, lattice.end);
-        let nodes = lattice.grow(to);
         // A piece that ends here starts after `read`, so the text before it is not needed.
-        let read = text.floor_char_boundary(from.saturating_sub(self.longest)).max(first);
+        let read = text.floor_char_boundary(from.saturating_sub(self.longest));
         let mut stepper = self.pieces.find_overlapping_stepper();
         text[read..from].chars().for_each(|c| stepper.consume(c));
-        let mut end = from - first;
-        for c in text[from..to].chars() {
+        let mut end = from;
+        for c in text[from..].chars() {
             stepper.consume(c);
             let start_of_char = end;
             end += c.len_utf8();
             let mut best: Option<LatticeNode> = None;
             let mut start = 0;
             for found in stepper.matches() {
-                start = found.start() + (read - first);
+                start = found.start() + read;
                 let piece = found.value();
                 let score = piece.score + nodes[start].score;
                 if best.is_none_or(|best| score > best.score) {
@@ -96,49 +92,27 @@ impl Unigram {
         }
     }
 
-    /// Appends the ids of the best path to the byte `end` of the text of `lattice`, or at least the
-    /// first `limit` of them. Adjacent unknown characters are one piece. The lattice must be
-    /// restarted afterwards.
-    pub(crate) fn path(
-        &self,
-        text: &str,
-        mut end: usize,
-        lattice: &mut Lattice,
-        limit: usize,
-        ids: &mut Vec<u32>,
-    ) {
+    /// Appends the ids of the best path to the byte `end` of the text of `lattice`, one id for
+    /// adjacent unknown characters.
+    pub(crate) fn path(&self, mut end: usize, lattice: &Lattice, ids: &mut Vec<u32>) {
         let first = ids.len();
-        // End of the unknown characters that start at `end`.
-        let mut unknown_end = None;
         while end > 0 {
-            let Some(node) = lattice.node(end) else {
-                lattice.last_block();
-                let to = lattice.block_end(text, self.longest);
-                self.extend(text, to, lattice);
-                continue;
-            };
-            if node.id == self.unknown.id {
-                unknown_end.get_or_insert(end);
-            } else {
-                ids.extend(unknown_end.take().map(|to| self.unknown_id(&text[end..to])));
+            let node = lattice.nodes[end];
+            if node.id != self.unknown.id || ids[first..].last() != Some(&node.id) {
                 ids.push(node.id);
             }
             end -= node.bytes as usize;
-            // The ids come in reverse order.
-            if ids.len() - first > MOST_IDS.max(limit).saturating_mul(2) {
-                ids.drain(first..ids.len() - limit);
-            }
         }
-        ids.extend(unknown_end.map(|to| self.unknown_id(&text[..to])));
         ids[first..].reverse();
     }
 
     /// Returns the length of the part of the best segmentation that is the same whatever follows
     /// the text of `lattice`, without unknown characters at its end, and the score up to there.
-    /// Returns `None` if that part is empty or the current block cannot decide it.
+    /// Returns `None` if that part is empty.
     ///
     /// Every segmentation of a longer text has a border among the last `longest` bytes. The part
-    /// that the best paths to all of these share is settled.
+    /// that the best paths to all of these share is settled. The best path to the end of a text of
+    /// [`LONGEST`] bytes is taken for settled, so that memory has a bound.
     pub(super) fn settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
         let mut settled = text.len();
         let borders = text.len().saturating_sub(self.longest)..text.len();
@@ -146,28 +120,17 @@ impl Unigram {
             let mut other = border;
             while other != settled {
                 let later = if other > settled { &mut other } else { &mut settled };
-                *later -= lattice.node(*later)?.bytes as usize;
+                *later -= lattice.nodes[*later].bytes as usize;
             }
         }
         while settled > 0 {
-            let node = lattice.node(settled)?;
+            let node = lattice.nodes[settled];
             if node.id != self.unknown.id {
                 return Some((settled, node.score));
             }
             settled -= node.bytes as usize;
         }
-        None
-    }
-
-    /// Returns the id of adjacent unknown characters, which may be a piece together.
-    fn unknown_id(&self, text: &str) -> u32 {
-        if text.len() > self.longest {
-            return self.unknown.id;
-        }
-        let mut stepper = self.pieces.find_overlapping_stepper();
-        text.chars().for_each(|c| stepper.consume(c));
-        let whole = stepper.matches().find(|found| found.start() == 0);
-        whole.map_or(self.unknown.id, |found| found.value().id)
+        (text.len() >= LONGEST).then(|| (text.len(), lattice.nodes[text.len()].score))
     }
 }
 
@@ -192,9 +155,6 @@ fn take_lone(pieces: &mut Vec<(&str, Piece)>) -> HashMap<char, Piece> {
     lone
 }
 
-/// Bytes of a block, besides those at its start that it shares with the one before.
-const BLOCK: usize = if cfg!(test) { 96 } else { 1 << 16 };
-
 /// The best path to a byte of the text: its last piece, the piece's length, and its score.
 #[derive(Debug, Clone, Copy, Default)]
 struct LatticeNode {
@@ -203,70 +163,19 @@ struct LatticeNode {
     id: u32,
 }
 
-/// The best paths through a text, in memory that hardly grows with it.
-///
-/// Only the nodes of one block of the text are in memory. The first nodes of each earlier block are
-/// kept, so that it can be computed again when the path is followed back. A text without any
-/// certain border (one letter a million times) takes little more than its own bytes.
+/// The best paths through a text.
 #[derive(Default)]
 pub(super) struct Lattice {
-    /// Nodes of the bytes from `first` to `end`, followed by unused ones.
+    /// Nodes of the bytes up to `end`, followed by unused ones.
     nodes: Vec<LatticeNode>,
-    first: usize,
     end: usize,
     score_before: f64,
-    /// For every block but the first: its first byte, and the nodes from there on that it shares
-    /// with the block before.
-    starts: Vec<(usize, Vec<LatticeNode>)>,
 }
 
 impl Lattice {
     /// Starts a new text after one with this score.
     #[inline]
     pub(super) fn restart(&mut self, score_before: f64) {
-        self.score_before = score_before;
-        (self.first, self.end) = (0, 0);
-        self.starts.clear();
-    }
-
-    /// Returns the node of the byte `at`, unless it is in an earlier block.
-    #[inline]
-    fn node(&self, at: usize) -> Option<LatticeNode> {
-        Some(self.nodes[at.checked_sub(self.first)?])
-    }
-
-    /// Returns the end of the current block, for a vocabulary with pieces of up to `longest` bytes.
-    fn block_end(&self, text: &str, longest: usize) -> usize {
-        text.floor_char_boundary(self.first.saturating_add(longest + BLOCK))
-    }
-
-    /// Returns nodes for the current block and sets its end to `to`.
-    fn grow(&mut self, to: usize) -> &mut [LatticeNode] {
-        if self.nodes.len() <= to - self.first {
-            self.nodes.resize(to - self.first + 1, LatticeNode::default());
-        }
-        if self.end == 0 {
-            self.nodes[0] = LatticeNode { score: self.score_before, bytes: 0, id: 0 };
-        }
-        self.end = to;
-        &mut self.nodes
-    }
-
-    fn next_block(&mut self, text: &str, longest: usize) {
-        let first = text.floor_char_boundary(self.end.saturating_sub(longest));
-        let shared = self.nodes[first - self.first..=self.end - self.first].to_vec();
-        self.nodes[..shared.len()].copy_from_slice(&shared);
-        self.first = first;
-        self.starts.push((first, shared));
-    }
-
-    /// Moves back to the start of the block before.
-    fn last_block(&mut self) {
-        self.starts.pop();
-        (self.first, self.end) = (0, 0);
-        if let Some((first, shared)) = self.starts.last() {
-            self.nodes[..shared.len()].copy_from_slice(shared);
-            (self.first, self.end) = (*first, first + shared.len() - 1);
-        }
+        (self.score_before, self.end) = (score_before, 0);
     }
 }

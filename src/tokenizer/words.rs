@@ -4,8 +4,8 @@
 
 use super::added_tokens::AddedTokens;
 use super::bpe::Symbols;
-use super::cache::{LONGEST_CACHED, WordCache, key};
-use super::charmap::{META, Normal};
+use super::cache::WordCache;
+use super::charmap::{CharMap, META};
 use super::segments::Flow;
 use super::unigram::{Lattice, Unigram};
 
@@ -14,19 +14,14 @@ const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
 /// Number of ids and bytes whose memory is kept from text to text.
 const KEPT: usize = 1 << 18;
 
-/// Treatment of white space in the pipeline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Spacing {
-    /// `WhitespaceSplit`: any white space ends a word and is dropped, and nothing else applies.
+pub(super) struct WordModel {
+    pub(super) map: CharMap,
+    /// `WhitespaceSplit`: any white space ends a word and is dropped, and the next two do not apply.
     pub(super) splits: bool,
     /// `Strip` at the right end of a segment.
     pub(super) strips_end: bool,
     /// `Replace`: two or more `' '` become one `▁`.
     pub(super) collapses: bool,
-}
-
-pub(super) struct WordModel {
-    pub(super) spacing: Spacing,
     pub(super) unigram: Unigram,
     /// Added tokens that are searched in normalized text.
     pub(super) added_tokens: Option<AddedTokens>,
@@ -69,11 +64,6 @@ impl WordScratch {
         if self.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
     }
 
-    pub(super) fn id(&mut self, id: u32) -> Flow {
-        self.ids.push(id);
-        self.enough()
-    }
-
     pub(super) fn forget_word(&mut self) {
         self.word.clear();
         self.lattice.restart(0.0);
@@ -110,32 +100,22 @@ impl WordWriter<'_> {
         self.append(text)
     }
 
-    /// Writes the replacement of the character or cluster `source`.
-    pub(super) fn normal(&mut self, normal: &Normal<'_>, source: &str) -> Flow {
-        match normal {
-            Normal::Same => self.text(source),
-            Normal::Space => self.blank(" "),
-            Normal::Meta => self.meta(),
-            Normal::Blank => self.blank(source),
-            Normal::Text(text) => self.mixed(text),
-        }
-    }
-
     /// Writes `text`, which may hold white space and metas.
     pub(super) fn mixed(&mut self, text: &str) -> Flow {
+        text.chars().try_for_each(|c| self.character(c))
+    }
+
+    pub(super) fn character(&mut self, c: char) -> Flow {
         let mut bytes = [0; 4];
-        for c in text.chars() {
-            match c {
-                META => self.meta()?,
-                c if c.is_whitespace() => self.blank(c.encode_utf8(&mut bytes))?,
-                c => self.text(c.encode_utf8(&mut bytes))?,
-            }
+        match c {
+            META => self.meta(),
+            c if c.is_whitespace() => self.blank(c.encode_utf8(&mut bytes)),
+            c => self.text(c.encode_utf8(&mut bytes)),
         }
-        Flow::Continue(())
     }
 
     pub(super) fn end_segment(&mut self) -> Flow {
-        if self.model.spacing.strips_end {
+        if self.model.strips_end {
             self.scratch.pending.clear();
         } else {
             self.write_pending()?;
@@ -150,7 +130,7 @@ impl WordWriter<'_> {
 
     #[inline]
     fn blank(&mut self, blank: &str) -> Flow {
-        if self.model.spacing.splits {
+        if self.model.splits {
             return self.end_word();
         }
         self.scratch.pending.push_str(blank);
@@ -165,10 +145,13 @@ impl WordWriter<'_> {
         let pending = std::mem::take(&mut self.scratch.pending);
         for run in pending.as_bytes().chunk_by(|a, b| (*a == b' ') == (*b == b' ')) {
             match (run, std::str::from_utf8(run)) {
-                ([b' ', b' ', ..], _) if self.model.spacing.collapses => self.start_word()?,
+                ([b' ', b' ', ..], _) if self.model.collapses => self.start_word()?,
                 ([b' ', ..], _) => run.iter().try_for_each(|_| self.start_word())?,
                 // A run between spaces consists of whole characters.
-                (_, blanks) => self.append(blanks.unwrap_or_default())?,
+                (_, blanks) => {
+                    let mut chars = blanks.unwrap_or_default().chars();
+                    chars.try_for_each(|c| self.append(c.encode_utf8(&mut [0; 4])))?;
+                }
             }
         }
         // Keeps the memory for the next run.
@@ -212,23 +195,16 @@ impl WordWriter<'_> {
     /// Appends the ids of the word, from the cache if it is short.
     #[inline]
     fn tokenize_word(&mut self) {
-        let limit = self.scratch.limit.saturating_sub(self.scratch.ids.len());
         let WordScratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
-        let text = &word.as_bytes()[META.len_utf8().min(word.len())..];
-        if text.len() > LONGEST_CACHED || *start == WordStart::Continued {
+        let mut encode = |ids: &mut Vec<u32>| {
             self.model.unigram.forward(word, lattice);
-            self.model.unigram.path(word, word.len(), lattice, limit, ids);
-            return;
+            self.model.unigram.path(word.len(), lattice, ids);
+        };
+        if *start == WordStart::Continued {
+            encode(ids);
+        } else {
+            cache.append(&word.as_bytes()[META.len_utf8().min(word.len())..], ids, encode);
         }
-        let key = key(text);
-        if let Some(known) = cache.get(&key) {
-            ids.extend_from_slice(known);
-            return;
-        }
-        let first = ids.len();
-        self.model.unigram.forward(word, lattice);
-        self.model.unigram.path(word, word.len(), lattice, usize::MAX, ids);
-        cache.set(&key, &ids[first..]);
     }
 
     /// Encodes the part of a long word that is certain whatever follows.
@@ -237,7 +213,6 @@ impl WordWriter<'_> {
         let margin = self.model.added_tokens.as_ref().map_or(0, |tokens| tokens.longest);
         while self.take_added_token(margin) {}
         self.scratch.enough()?;
-        let limit = self.scratch.limit.saturating_sub(self.scratch.ids.len());
         let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
         // Text that could be part of an added token is left alone.
         let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
@@ -247,7 +222,7 @@ impl WordWriter<'_> {
             *long = word.len() * 2;
             return Flow::Continue(());
         };
-        self.model.unigram.path(word, settled, lattice, limit, ids);
+        self.model.unigram.path(settled, lattice, ids);
         word.drain(..settled);
         lattice.restart(score_there);
         *start = WordStart::Continued;
@@ -262,7 +237,7 @@ impl WordWriter<'_> {
         let scratch = &mut *self.scratch;
         let text_at = if scratch.start == WordStart::Continued { 0 } else { META.len_utf8() };
         let text_at = text_at.min(scratch.word.len());
-        let found = added_tokens.find(&scratch.word, text_at, scratch.word.len());
+        let found = added_tokens.find(&scratch.word, text_at);
         let found = found.filter(|(_, place)| place.end + margin <= scratch.word.len());
         let Some((token, place)) = found else { return false };
         let rest = scratch.word.split_off(place.end);

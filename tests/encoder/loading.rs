@@ -299,8 +299,8 @@ fn the_digest_sees_every_file() -> Result<()> {
     Ok(())
 }
 
-/// Names of tensors as BERT's first checkpoints, `DataParallel` and `torch.compile` have them, and a configuration as
-/// Python's `json` writes it.
+/// Names of tensors as BERT's first checkpoints, `DataParallel` and `torch.compile` have them, and a configuration
+/// with a byte order mark.
 #[test]
 fn checkpoints_with_other_names_of_tensors_are_the_same_model() -> Result<()> {
     let text = "one text";
@@ -326,8 +326,7 @@ fn checkpoints_with_other_names_of_tensors_are_the_same_model() -> Result<()> {
         assert!(renamed > 0, "the model has no such names");
         let path = directory.path().join("config.json");
         let json = std::fs::read_to_string(&path)?;
-        let odd = "{\"initializer_range\": Infinity, \"summary\": \"a \\\"NaN\\\"\",";
-        std::fs::write(&path, format!("\u{feff}{}", json.replacen('{', odd, 1)))?;
+        std::fs::write(&path, format!("\u{feff}{json}"))?;
         assert_eq!(of(directory.path())?, expected, "{prefix}");
     }
     Ok(())

@@ -72,8 +72,6 @@ pub(super) struct Workspace {
     pub(super) kinds: Vec<u8>,
     /// `[N, H]`: input and output of a layer.
     pub(super) hidden: Vec<f32>,
-    /// `[H]`: the embedding of a word.
-    pub(super) word: Vec<f32>,
     /// `[N, 3H]`.
     query_key_value: Vec<f32>,
     /// `[N, H]`: output of attention, before the output map.
@@ -127,7 +125,7 @@ impl PackedLayer {
             place += 1;
             PackedLinear { weight, bias, place: place - 1 }
         };
-        let parts = weights.layer(i)?.map(linear);
+        let parts = weights.layer(i, linear)?;
         let kind = architecture.layers[i];
         let is_gated = architecture.feed_forward != FeedForward::Plain;
         Ok(Self {

@@ -63,7 +63,7 @@ impl DeviceModel {
         };
         let mut layers: Vec<DeviceLayer> = Vec::with_capacity(architecture.layers.len());
         for i in 0..architecture.layers.len() {
-            let read = weights.layer(i)?;
+            let read = weights.layer(i, |read| read)?;
             let own = read.attention_norm.as_ref().unwrap_or(&before);
             let (of_attention, of_feed_forward) =
                 if architecture.pre_norm { (own, &read.output_norm) } else { (&before, own) };
