@@ -10,8 +10,8 @@ use clap::Args;
 use half::bf16;
 use polysift_kernels::cuda::{
     Bound, Buffer, Device, Embedding, LeftOperand, Limits, Linear, MatmulEpilogue,
-    MatrixInstructions, Norm, Operands, Output, PooledTokens, Staged, Stream, attention,
-    embed_layer_norm, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
+    MatrixInstructions, Norm, NormInput, Operands, Output, PooledTokens, Staged, Stream, attention,
+    driver_version, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool,
 };
 use rand::rngs::ChaCha8Rng;
 use rand::{RngExt, SeedableRng};
@@ -88,7 +88,7 @@ pub(crate) fn measure(common: &Common, options: &Options) -> Result<()> {
         }
         let info = device.info();
         let result = json!({
-            "device": info.name, "driver": device.driver_version(), "matrix": n, "matrix_tflops": matrix_tflops,
+            "device": info.name, "driver": driver_version()?, "matrix": n, "matrix_tflops": matrix_tflops,
             "kernels": timings,
         });
         write_json(&common.out, &result)?;
@@ -314,12 +314,14 @@ impl Bench {
 
         let norm = Norm::new(stream, &vec![1.0; h], &vec![0.1; h], 1e-5)?;
         let (x, mut hidden) = (self.random(tokens * h)?, self.random(tokens * h)?);
-        let seconds = self.time(|s| layer_norm(s, &x, &norm, &mut hidden, None, tokens))?;
+        let seconds =
+            self.time(|s| layer_norm(s, NormInput::Rows(&x), &norm, &mut hidden, None, tokens))?;
         timings.push(Timing::new(tokens, ("layer norm", 2 * layers), seconds, None));
         if stream.device().info().compute_capability == (9, 0) {
             let mut copy = stream.device().alloc(tokens * h, "the benchmark")?;
-            let seconds =
-                self.time(|s| layer_norm(s, &x, &norm, &mut hidden, Some(&mut copy), tokens))?;
+            let seconds = self.time(|s| {
+                layer_norm(s, NormInput::Rows(&x), &norm, &mut hidden, Some(&mut copy), tokens)
+            })?;
             timings.push(Timing::new(tokens, ("layer norm, fp8", 2 * layers), seconds, None));
         }
 
@@ -327,8 +329,9 @@ impl Bench {
         let positions: Vec<f32> =
             repeated(&random_values(h), NUM_POSITIONS * h).iter().map(|v| v.to_f32()).collect();
         let embedding = Embedding::new(stream, &words, &positions, h)?;
-        let seconds =
-            self.time(|s| embed_layer_norm(s, &staged, &embedding, &norm, &mut hidden, None))?;
+        let seconds = self.time(|s| {
+            layer_norm(s, NormInput::Tokens(&staged, &embedding), &norm, &mut hidden, None, tokens)
+        })?;
         timings.push(Timing::new(tokens, ("embed + layer norm", 1), seconds, None));
 
         let rows = max_sequences(tokens);

@@ -224,7 +224,13 @@ mod tests {
 
     fn too_old(ordinal: usize) -> CudaError {
         let name = "a GPU".into();
-        CudaError::DeviceTooOld { ordinal, name, compute_capability: (7, 5) }
+        CudaError::DeviceTooOld(DeviceInfo {
+            ordinal,
+            name,
+            compute_capability: (7, 5),
+            multiprocessors: 1,
+            total_bytes: 1,
+        })
     }
 
     /// Opens GPUs, where number 1 is too old; also returns the GPUs that were tried.

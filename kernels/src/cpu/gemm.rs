@@ -58,6 +58,7 @@ pub fn gemm(
     check(x, w, epilogue, y);
     let kernel = Kernel::new(isa, w.precision);
     assert!(w.in_fours == (kernel.variant == Variant::Int8Sums), "w was packed for another CPU");
+    #[cfg(target_arch = "x86_64")]
     let _prepared = kernel.prepare(isa);
     let units = kernel.units(x.columns());
     let row_lines = units.div_ceil(WORDS);

@@ -14,17 +14,15 @@ pub struct Isa {
 /// Cache size if the CPU does not report it: the minimum of today's CPUs.
 const CACHE: usize = 1 << 20;
 
+#[expect(dead_code, reason = "an architecture has only some of them")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Level {
     Portable,
     /// Includes FMA and F16C, which every CPU with AVX2 has.
-    #[cfg(target_arch = "x86_64")]
     Avx2,
     /// Includes AVX-512 F, BW, DQ and VL.
-    #[cfg(target_arch = "x86_64")]
     Avx512,
     /// Every 64-bit Arm CPU has NEON; the compiler uses it at [`Level::Portable`] too.
-    #[cfg(target_arch = "aarch64")]
     Neon,
 }
 
@@ -91,16 +89,12 @@ impl Isa {
 
     /// Returns `portable`, `avx2`, `avx512`, `amx` or `neon`.
     pub fn name(self) -> &'static str {
-        match (self.level, self.units.amx) {
-            (Level::Portable, _) => "portable",
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx2, _) => "avx2",
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, false) => "avx512",
-            #[cfg(target_arch = "x86_64")]
-            (Level::Avx512, true) => "amx",
-            #[cfg(target_arch = "aarch64")]
-            (Level::Neon, _) => "neon",
+        match self.level {
+            Level::Portable => "portable",
+            Level::Avx2 => "avx2",
+            Level::Avx512 if self.units.amx => "amx",
+            Level::Avx512 => "avx512",
+            Level::Neon => "neon",
         }
     }
 }
@@ -238,7 +232,7 @@ macro_rules! vectorized {
                     $crate::cpu::isa::Level::Avx512 => return unsafe { avx512($($arg),*) },
                     // SAFETY: as above.
                     $crate::cpu::isa::Level::Avx2 => return unsafe { avx2($($arg),*) },
-                    $crate::cpu::isa::Level::Portable => {}
+                    _ => {}
                 }
             }
             #[cfg(not(target_arch = "x86_64"))]

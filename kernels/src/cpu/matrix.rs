@@ -20,17 +20,7 @@ pub struct MatrixMut<'a> {
     data: &'a mut [f32],
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    stride: usize,
-}
-
-/// The address of some values of a [`MatrixMut`]: a prefetch hint, never read or written.
-#[derive(Clone, Copy)]
-#[cfg_attr(not(target_arch = "x86_64"), expect(dead_code, reason = "only AVX-512's kernels fetch"))]
-pub(crate) struct WriteTarget {
-    pub(crate) start: *const f32,
-    /// Values from one row to the next.
     pub(crate) stride: usize,
-    pub(crate) width: usize,
 }
 
 fn check(length: usize, rows: usize, columns: usize, stride: usize) {
@@ -102,9 +92,9 @@ impl<'a> MatrixMut<'a> {
         Self { data, rows, columns, stride }
     }
 
-    pub(crate) fn target(&self, row: usize, column: usize, width: usize) -> WriteTarget {
-        let start = self.data.as_ptr().wrapping_add(row * self.stride + column);
-        WriteTarget { start, stride: self.stride, width }
+    /// Returns the address of a value, to prefetch it.
+    pub(crate) fn target(&self, row: usize, column: usize) -> *const f32 {
+        self.data.as_ptr().wrapping_add(row * self.stride + column)
     }
 
     /// Returns columns `from..from + width` of row `i`.

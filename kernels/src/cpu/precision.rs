@@ -156,7 +156,6 @@ const LANES: usize = 32;
 pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
     assert!(values.len() == halves.len(), "{} values, {} halves", values.len(), halves.len());
     let done = match isa.level {
-        Level::Portable => 0,
         #[cfg(target_arch = "aarch64")]
         Level::Neon => aarch64::to_f16_by_4(values, halves),
         // SAFETY: an `Isa` of this level exists only if the CPU has these features.
@@ -165,6 +164,7 @@ pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { x86::to_f16_by_16(values, halves) },
+        _ => 0,
     };
     for (half, &value) in halves[done..].iter_mut().zip(&values[done..]) {
         *half = f16_bits(value) as u16;
@@ -189,7 +189,6 @@ vectorized! {
         }
     }
 
-    /// Writes the low byte of the integer of each of `values`.
     pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;

@@ -7,7 +7,6 @@ use crate::cpu::isa::vectorized;
 const LANES: usize = 8;
 /// Number of values compared side by side: four vectors of the widest instruction set.
 const WIDTH: usize = 64;
-/// Number of columns summed at a time.
 const COLUMNS: usize = 16;
 
 vectorized! {
@@ -59,6 +58,22 @@ vectorized! {
             }
         }
     }
+
+    /// Raises each value of `best` to the maximum of its row of `rows`; no value may be NaN.
+    pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) {
+        assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
+        let larger = |a: f32, b: f32| if b > a { b } else { a };
+        for (i, best) in best.iter_mut().enumerate() {
+            let mut lanes = [*best; WIDTH];
+            let (blocks, rest) = rows[i * columns..][..columns].as_chunks::<WIDTH>();
+            for block in blocks {
+                for lane in 0..WIDTH {
+                    lanes[lane] = larger(lanes[lane], block[lane]);
+                }
+            }
+            *best = lanes.iter().chain(rest).fold(*best, |a, &b| larger(a, b));
+        }
+    }
 }
 
 #[inline(always)]
@@ -92,24 +107,6 @@ pub fn dequantize(codes: &[u8], bits: usize, scales: &[f32], out: &mut [f32]) {
     for (values, scale) in out.chunks_exact_mut(group).zip(scales) {
         for value in values {
             *value *= scale;
-        }
-    }
-}
-
-vectorized! {
-    /// Raises each value of `best` to the maximum of its row of `rows`; no value may be NaN.
-    pub fn raise_to_row_max(rows: &[f32], columns: usize, best: &mut [f32]) {
-        assert!(rows.len() == best.len() * columns, "{} rows of {columns}", best.len());
-        let larger = |a: f32, b: f32| if b > a { b } else { a };
-        for (i, best) in best.iter_mut().enumerate() {
-            let mut lanes = [*best; WIDTH];
-            let (blocks, rest) = rows[i * columns..][..columns].as_chunks::<WIDTH>();
-            for block in blocks {
-                for lane in 0..WIDTH {
-                    lanes[lane] = larger(lanes[lane], block[lane]);
-                }
-            }
-            *best = lanes.iter().chain(rest).fold(*best, |a, &b| larger(a, b));
         }
     }
 }

@@ -14,21 +14,19 @@ use super::stream::{Argument, Grid, Stream};
 /// Head sizes that have a kernel.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
 
-/// Returns the kernels without and with a window, if there are any, and their threads per block.
-fn functions(
+/// Returns the kernel for heads of `head_size` values, and its threads per block.
+fn kernel(
     device: &Device,
     instructions: MatrixInstructions,
     head_size: usize,
-) -> Option<([Function; 2], u32)> {
-    let kernels = device.kernels();
-    let which = HEAD_SIZES.iter().position(|&size| size == head_size)?;
-    match instructions {
-        MatrixInstructions::Warp => Some((kernels.attention[which], 128)),
-        MatrixInstructions::Warpgroup if head_size == 64 => {
-            Some((kernels.hopper().ok()?.attention_64, 256))
-        }
-        MatrixInstructions::Warpgroup => None,
-    }
+    is_windowed: bool,
+) -> Result<(Function, u32)> {
+    let (name, threads) = match instructions {
+        MatrixInstructions::Warp => (format!("{head_size}"), 128),
+        MatrixInstructions::Warpgroup => (format!("{head_size}_hopper"), 256),
+    };
+    let window = if is_windowed { "_window" } else { "" };
+    Ok((device.kernels().get(&format!("attention{window}_{name}"))?, threads))
 }
 
 /// Blocks that fit on a multiprocessor; the blocks share the work among themselves.
@@ -56,10 +54,7 @@ pub fn attention(
 ) -> Result<()> {
     const OP: &str = "attention";
     let device = stream.device();
-    let Some(([all, windowed], threads)) = functions(device, instructions, head_size) else {
-        let reason = format!("a head size of {head_size}; {HEAD_SIZES:?} are");
-        return Err(CudaError::unsupported(reason));
-    };
+    let (function, threads) = kernel(device, instructions, head_size, window.is_some())?;
     let values = heads.checked_mul(head_size).and_then(|width| width.checked_mul(staged.tokens()));
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
     check_len(OP, "context", context.len(), values)?;
@@ -73,10 +68,7 @@ pub fn attention(
     let mut arguments: Vec<&dyn Argument> =
         vec![qkv, context, &inverse, &tiles, counts, &heads, &scale];
     let places = window.map(|window| window.min(MOST_PLACES) as i32);
-    let function = places.as_ref().map_or(all, |places| {
-        arguments.push(places);
-        windowed
-    });
+    arguments.extend(places.as_ref().map(|places| places as &dyn Argument));
     // SAFETY: the arguments match the kernels; the tiles that `staged` may hold are inside T rows.
     unsafe { stream.launch(function, Grid::line(blocks, threads), &arguments) }
 }
@@ -100,7 +92,7 @@ pub fn choose_attention(
     window: Option<usize>,
     (limits, max_tokens): (Limits, usize),
 ) -> Result<MatrixInstructions> {
-    if functions(stream.device(), MatrixInstructions::Warpgroup, head_size).is_none() {
+    if kernel(stream.device(), MatrixInstructions::Warpgroup, head_size, false).is_err() {
         return Ok(MatrixInstructions::Warp);
     }
     let tokens = context.len() / (heads * head_size).max(1);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::sys::CUresult;
-use cudarc::driver::{CudaContext, DriverError};
+use cudarc::driver::{CudaContext, DriverError, result};
 
 use super::driver;
 use super::error::{CudaError, Result};
@@ -23,7 +23,6 @@ pub struct Device(Arc<Inner>);
 
 struct Inner {
     info: DeviceInfo,
-    driver_version: u32,
     context: Arc<CudaContext>,
     kernels: Kernels,
     recordings: &'static Recordings,
@@ -38,8 +37,7 @@ impl Device {
         }
         let info = driver::describe(ordinal)?;
         if info.compute_capability < OLDEST_CAPABILITY {
-            let DeviceInfo { ordinal, name, compute_capability, .. } = info;
-            return Err(CudaError::DeviceTooOld { ordinal, name, compute_capability });
+            return Err(CudaError::DeviceTooOld(info));
         }
         let failed = CudaError::driver(ordinal, "opening the GPU");
         let context = CudaContext::new(ordinal).map_err(|error| match error {
@@ -54,9 +52,8 @@ impl Device {
         unsafe { context.disable_event_tracking() };
         let loaded = Kernels::load(info.compute_capability);
         let kernels = loaded.map_err(CudaError::driver(ordinal, "loading the kernels"))?;
-        let driver_version = driver::version()?;
         let recordings = Recordings::on_device(ordinal);
-        Ok(Self(Arc::new(Inner { info, driver_version, context, kernels, recordings })))
+        Ok(Self(Arc::new(Inner { info, context, kernels, recordings })))
     }
 
     /// Returns the properties of the GPU.
@@ -67,11 +64,6 @@ impl Device {
     /// Returns the GPU's number: the N of `cuda:N`.
     pub fn ordinal(&self) -> usize {
         self.0.info.ordinal
-    }
-
-    /// Returns the CUDA version that the driver supports, such as 13010 for 13.1.
-    pub fn driver_version(&self) -> u32 {
-        self.0.driver_version
     }
 
     /// Returns the free memory of the GPU in bytes.
@@ -95,17 +87,18 @@ impl Device {
     pub(super) fn failed(
         &self,
         action: &'static str,
-    ) -> impl FnOnce(cudarc::driver::DriverError) -> CudaError + Copy {
+    ) -> impl FnOnce(DriverError) -> CudaError + Copy {
         CudaError::driver(self.ordinal(), action)
     }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let module = self.kernels.module;
+        let address = self.kernels.module.expose_provenance();
         self.recordings.when_idle(&self.context, move || {
+            let module = std::ptr::with_exposed_provenance_mut(address);
             // SAFETY: nothing runs on the GPU, and nobody else has these kernels.
-            let _ = unsafe { module.unload() };
+            let _ = unsafe { result::module::unload(module) };
         });
     }
 }

@@ -15,10 +15,10 @@ pub fn devices() -> Result<Vec<DeviceInfo>> {
 
 /// Starts the driver and returns the number of GPUs.
 pub(super) fn count() -> Result<usize> {
-    let version = version()?;
+    let version = driver_version()?;
     let found = (version / 1000, version % 1000 / 10);
     if found < OLDEST_DRIVER {
-        return Err(CudaError::DriverTooOld { found, needed: OLDEST_DRIVER });
+        return Err(CudaError::DriverTooOld { found });
     }
     match result::init() {
         Err(DriverError(sys::CUresult::CUDA_ERROR_NO_DEVICE)) => return Ok(0),
@@ -28,7 +28,8 @@ pub(super) fn count() -> Result<usize> {
     Ok(count as usize)
 }
 
-pub(super) fn version() -> Result<u32> {
+/// Returns the CUDA version that the driver supports, such as 13010 for 13.1.
+pub fn driver_version() -> Result<u32> {
     // SAFETY: loading libcuda runs its initialisers, which are the system's own.
     if !unsafe { sys::is_culib_present() } {
         return Err(CudaError::NoDriver);

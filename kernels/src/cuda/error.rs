@@ -3,6 +3,8 @@
 #[cfg(feature = "cuda")]
 use cudarc::driver::DriverError;
 
+use super::info::DeviceInfo;
+
 /// Result with [`CudaError`].
 pub type Result<T, E = CudaError> = std::result::Result<T, E>;
 
@@ -20,12 +22,10 @@ pub enum CudaError {
     #[error("there is no CUDA driver (libcuda) on this machine")]
     NoDriver,
     /// The driver is too old to load the kernels.
-    #[error("the CUDA driver supports CUDA {}.{}; {}.{} or later is needed", found.0, found.1, needed.0, needed.1)]
+    #[error("the CUDA driver supports CUDA {}.{}; 12.0 or later is needed", found.0, found.1)]
     DriverTooOld {
         /// CUDA version that the driver supports: major and minor.
         found: (u32, u32),
-        /// Oldest CUDA version that the kernels need.
-        needed: (u32, u32),
     },
     /// The machine has no GPU with this number.
     #[error("there is no GPU cuda:{ordinal}; {count} found")]
@@ -37,17 +37,10 @@ pub enum CudaError {
     },
     /// The GPU has no bf16 matrix units.
     #[error(
-        "cuda:{ordinal} ({name}) has compute capability {}.{}; 8.0 or later is needed",
-        compute_capability.0, compute_capability.1
+        "cuda:{} ({}) has compute capability {}.{}; 8.0 or later is needed",
+        .0.ordinal, .0.name, .0.compute_capability.0, .0.compute_capability.1
     )]
-    DeviceTooOld {
-        /// Number of the GPU.
-        ordinal: usize,
-        /// Name of the GPU.
-        name: String,
-        /// Compute capability of the GPU: major and minor.
-        compute_capability: (u32, u32),
-    },
+    DeviceTooOld(DeviceInfo),
     /// The GPU has too little free memory.
     #[error(
         "cuda:{ordinal}: out of memory, {needed_bytes} bytes wanted for {purpose}; end other programs \
@@ -61,20 +54,12 @@ pub enum CudaError {
         /// Purpose of the memory.
         purpose: &'static str,
     },
-    /// No kernel supports the shape, or the GPU lacks the kernel.
-    #[error("not supported on CUDA: {reason}")]
-    Unsupported {
-        /// The unsupported value and its limit.
-        reason: String,
-    },
-    /// Buffers or sizes do not fit together.
-    #[error("{op}: {reason}")]
-    Shape {
-        /// Name of the operation.
-        op: &'static str,
-        /// Description of the mismatch.
-        reason: String,
-    },
+    /// No kernel supports the shape, or the GPU lacks the kernel: what is unsupported, and its limit.
+    #[error("not supported on CUDA: {0}")]
+    Unsupported(String),
+    /// Buffers or sizes of an operation do not fit together.
+    #[error("{0}: {1}")]
+    Shape(&'static str, String),
     /// A batch has no result: a GPU hangs.
     #[error("{device}: no result in {secs} s; the GPU hangs, so reset it or take another one")]
     Hung {
@@ -112,11 +97,7 @@ impl CudaError {
     }
 
     pub(super) fn shape(op: &'static str, reason: impl Into<String>) -> Self {
-        Self::Shape { op, reason: reason.into() }
-    }
-
-    pub(super) fn unsupported(reason: impl Into<String>) -> Self {
-        Self::Unsupported { reason: reason.into() }
+        Self::Shape(op, reason.into())
     }
 }
 
@@ -128,11 +109,10 @@ pub(super) fn check_len(
     found: usize,
     needed: Option<usize>,
 ) -> Result<()> {
-    match needed {
-        Some(needed) if found >= needed => Ok(()),
-        Some(needed) => {
-            Err(CudaError::shape(op, format!("{name} holds {found} values, {needed} are needed")))
-        }
-        None => Err(CudaError::shape(op, format!("{name} would have too many values"))),
+    // No buffer has as many values.
+    let needed = needed.unwrap_or(usize::MAX);
+    if found >= needed {
+        return Ok(());
     }
+    Err(CudaError::shape(op, format!("{name} holds {found} values, {needed} are needed")))
 }

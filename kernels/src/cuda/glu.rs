@@ -33,7 +33,7 @@ pub fn glu(
     let (out, inverse) = out.arguments(device)?;
     let arguments: [&dyn Argument; 5] = [x, out, &inverse, &kernel_rows, &kernel_width];
     // SAFETY: these are the arguments of glu; every row is inside its buffer.
-    unsafe { stream.launch(device.kernels().glu, grid, &arguments) }
+    unsafe { stream.launch(device.kernels().get(OP)?, grid, &arguments) }
 }
 
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {

@@ -5,9 +5,8 @@ use half::bf16;
 use super::e4m3::Bound;
 use super::error::{CudaError, Result, check_len};
 use super::memory::Buffer;
-use super::module::{Function, NORM_WIDTHS};
 use super::staged::Staged;
-use super::stream::{Absent, Argument, Grid, Stream};
+use super::stream::{ABSENT, Argument, Grid, Stream};
 
 /// Maximum width of a row, which the kernels hold in registers.
 pub const MAX_WIDTH: usize = 1024;
@@ -62,112 +61,86 @@ impl Embedding {
     }
 }
 
-/// Computes `hidden` `[T, H]` = layer norm of word + position for the T rows of `staged`, and
-/// writes the same rows in e4m3, with the scale of `norm`, to `copy` if it is given.
-pub fn embed_layer_norm(
-    stream: &Stream,
-    staged: &Staged,
-    embedding: &Embedding,
-    norm: &Norm,
-    hidden: &mut Buffer<bf16>,
-    copy: Option<&mut Buffer<u8>>,
-) -> Result<()> {
-    const OP: &str = "embed_layer_norm";
-    let (rows, width) = (staged.tokens(), embedding.width);
-    let limits = staged.limits();
-    check_len(OP, "gamma", norm.width(), Some(width))?;
-    check_len(OP, "words", embedding.words.len(), limits.vocab_size.checked_mul(width))?;
-    check_len(OP, "positions", embedding.positions.len(), limits.num_positions.checked_mul(width))?;
-    let kernels = &stream.device().kernels().embed_layer_norm;
-    let layout = &staged.layout;
-    let (ids, positions) = (staged.start(layout.input_ids), staged.start(layout.position_ids));
-    let rows_of: [&dyn Argument; 4] = [&ids, &positions, &embedding.words, &embedding.positions];
-    // SAFETY: `rows_of` are the first arguments; all rows and indices are inside their buffers.
-    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }
+/// The rows that a layer norm reads.
+pub enum NormInput<'a> {
+    /// Word + position of the tokens.
+    Tokens(&'a Staged, &'a Embedding),
+    /// Rows `[rows, H]`.
+    Rows(&'a Buffer<bf16>),
+    /// Sums, which become the states.
+    Sums {
+        /// `[rows, H]`, added to the states.
+        update: &'a Buffer<bf16>,
+        /// `[rows, H]`.
+        states: &'a mut Buffer<f32>,
+        /// Whether the states so far are the rows of the result, whatever `states` holds.
+        is_first: bool,
+    },
 }
 
-/// Computes `out` `[rows, H]` = layer norm of each row of `x` `[rows, H]`, and writes the same rows
-/// in e4m3 to `copy` if it is given, as [`embed_layer_norm`] does.
+/// Computes `out` `[rows, H]` = layer norm of the rows of `input`, and writes the same rows in
+/// e4m3, with the scale of `norm`, to `copy` if it is given.
 pub fn layer_norm(
     stream: &Stream,
-    x: &Buffer<bf16>,
+    input: NormInput<'_>,
     norm: &Norm,
     out: &mut Buffer<bf16>,
     copy: Option<&mut Buffer<u8>>,
     rows: usize,
 ) -> Result<()> {
-    const OP: &str = "layer_norm";
-    check_len(OP, "x", x.len(), rows.checked_mul(norm.width()))?;
-    let kernels = &stream.device().kernels().layer_norm;
-    // SAFETY: `x` is the first argument; every row is inside its buffer.
-    unsafe { launch(OP, stream, kernels, &[x], norm, out, copy, rows) }
-}
-
-/// Adds `update` `[rows, H]` to `states` `[rows, H]` f32, computes `hidden` `[rows, H]` = layer
-/// norm of the sums, and writes the same rows in e4m3 to `copy` if it is given. If `is_first`,
-/// the states so far are the rows of `hidden`, whatever `states` holds.
-pub fn add_norm(
-    stream: &Stream,
-    update: &Buffer<bf16>,
-    (states, is_first): (&mut Buffer<f32>, bool),
-    norm: &Norm,
-    hidden: &mut Buffer<bf16>,
-    copy: Option<&mut Buffer<u8>>,
-    rows: usize,
-) -> Result<()> {
-    const OP: &str = "add_norm";
-    check_len(OP, "the update", update.len(), rows.checked_mul(norm.width()))?;
-    check_len(OP, "the states", states.len(), rows.checked_mul(norm.width()))?;
-    let kernels = &stream.device().kernels().add_norm;
-    let rows_of: [&dyn Argument; 3] = [update, &*states, &i32::from(is_first)];
-    // SAFETY: `rows_of` are the first arguments; every row is inside its buffer.
-    unsafe { launch(OP, stream, kernels, &rows_of, norm, hidden, copy, rows) }
-}
-
-/// Launches one of `kernels`, which take `rows_of`, the norm, the results and the number of rows.
-///
-/// # Safety
-/// `rows_of` must be the first arguments of the kernels. With them, the kernels must stay inside
-/// their memory for `rows` rows of the norm's width.
-#[expect(clippy::too_many_arguments, reason = "what a kernel takes")]
-unsafe fn launch(
-    op: &'static str,
-    stream: &Stream,
-    kernels: &[Function; NORM_WIDTHS.len()],
-    rows_of: &[&dyn Argument],
-    norm: &Norm,
-    out: &mut Buffer<bf16>,
-    copy: Option<&mut Buffer<u8>>,
-    rows: usize,
-) -> Result<()> {
+    let kernels = stream.device().kernels();
     let width = norm.width();
-    check_len(op, "the result", out.len(), rows.checked_mul(width))?;
+    let values = rows.checked_mul(width);
+    let (ids, positions, first);
+    let (op, mut arguments): (_, Vec<&dyn Argument>) = match input {
+        NormInput::Tokens(staged, embedding) => {
+            let (op, limits, layout) = ("embed_layer_norm", staged.limits(), &staged.layout);
+            let Embedding { words, positions: of_positions, .. } = embedding;
+            check_len(op, "gamma", width, Some(embedding.width))?;
+            check_len(op, "the batch", staged.tokens(), Some(rows))?;
+            check_len(op, "words", words.len(), limits.vocab_size.checked_mul(width))?;
+            let places = limits.num_positions.checked_mul(width);
+            check_len(op, "positions", of_positions.len(), places)?;
+            (ids, positions) = (staged.start(layout.input_ids), staged.start(layout.position_ids));
+            (op, vec![&ids, &positions, words, of_positions])
+        }
+        NormInput::Rows(x) => {
+            check_len("layer_norm", "x", x.len(), values)?;
+            ("layer_norm", vec![x])
+        }
+        NormInput::Sums { update, states, is_first } => {
+            check_len("add_norm", "the update", update.len(), values)?;
+            check_len("add_norm", "the states", states.len(), values)?;
+            first = i32::from(is_first);
+            ("add_norm", vec![update, &*states, &first])
+        }
+    };
+    check_len(op, "the result", out.len(), values)?;
     let copy = copy.map(|copy| &*copy);
     if let Some(copy) = copy {
-        check_len(op, "the copy", copy.len(), rows.checked_mul(width))?;
-        stream.device().kernels().hopper()?;
+        check_len(op, "the copy", copy.len(), values)?;
+        kernels.hopper()?;
     }
-    let (copy, inverse) = (copy.map_or(&Absent as &dyn Argument, |copy| copy), norm.scale.recip());
-    let mut arguments = rows_of.to_vec();
+    let (copy, inverse) = (copy.map_or(&ABSENT as &dyn Argument, |copy| copy), norm.scale.recip());
     arguments.extend([&norm.gamma as &dyn Argument, &norm.beta, &norm.eps, &*out, copy, &inverse]);
     let sizes = [rows as i32, width as i32];
     arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
-    let (function, grid) = (kernels[variant(width)?], grid(op, rows)?);
-    // SAFETY: the caller promises the arguments, and the sizes were checked here.
-    unsafe { stream.launch(function, grid, &arguments) }
+    let function = kernels.get(&format!("{op}_{}", variant(width)?))?;
+    // SAFETY: the arguments match layer_norm.cu; all rows and indices are inside their buffers.
+    unsafe { stream.launch(function, grid(op, rows)?, &arguments) }
 }
 
-/// Returns the index in [`NORM_WIDTHS`] of the kernel for rows of `width`.
-fn variant(width: usize) -> Result<usize> {
+/// Returns the widths in the name of the kernel for rows of `width`.
+fn variant(width: usize) -> Result<&'static str> {
     match width {
-        768 => Ok(1),
-        1024 => Ok(2),
+        768 => Ok("768"),
+        1024 => Ok("1024"),
         _ if width == 0 || width > MAX_WIDTH || !width.is_multiple_of(8) => {
             let reason = format!("rows of {width} values; multiples of 8 up to {MAX_WIDTH} are");
-            Err(CudaError::unsupported(reason))
+            Err(CudaError::Unsupported(reason))
         }
-        _ if width <= 512 => Ok(0),
-        _ => Ok(3),
+        _ if width <= 512 => Ok("upto_512"),
+        _ => Ok("upto_1024"),
     }
 }
 
@@ -185,7 +158,7 @@ mod tests {
     #[test]
     fn the_kernel_for_a_width_holds_it() {
         for width in (8..=MAX_WIDTH).step_by(8) {
-            let name = variant(width).map_or("none", |variant| NORM_WIDTHS[variant]);
+            let name = variant(width).unwrap_or("none");
             let holds = match name.split_once('_') {
                 Some(("upto", most)) => most.parse().is_ok_and(|most: usize| width <= most),
                 _ => name == width.to_string(),

@@ -11,6 +11,7 @@ use super::stream::Stream;
 pub struct Linear {
     pub(super) weight: LinearWeight,
     pub(super) bias: Buffer<bf16>,
+    inputs: usize,
     x_scale: f32,
     bounds: Vec<f32>,
 }
@@ -43,7 +44,7 @@ impl Linear {
         let step = if input.is_some() { 16 } else { 8 };
         if [outputs, inputs].iter().any(|n| *n == 0 || !n.is_multiple_of(step) || *n > 1 << 24) {
             let reason = format!("a map of {inputs} values to {outputs}; multiples of {step} are");
-            return Err(CudaError::unsupported(reason));
+            return Err(CudaError::Unsupported(reason));
         }
         let (weight, x_scale, bounds) = match input {
             None => (LinearWeight::Bf16(stream.to_device(weight, PURPOSE)?), 1.0, Vec::new()),
@@ -55,7 +56,7 @@ impl Linear {
                 (LinearWeight::Fp8 { values, scales }, input.scale(), bounds)
             }
         };
-        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)?, x_scale, bounds })
+        Ok(Self { weight, bias: stream.to_device(bias, PURPOSE)?, inputs, x_scale, bounds })
     }
 
     /// Returns the width N of the result.
@@ -65,11 +66,7 @@ impl Linear {
 
     /// Returns the width K of the input.
     pub fn inputs(&self) -> usize {
-        let weights = match &self.weight {
-            LinearWeight::Bf16(values) => values.len(),
-            LinearWeight::Fp8 { values, .. } => values.len(),
-        };
-        weights / self.bias.len()
+        self.inputs
     }
 
     /// Returns the scale that x has in e4m3, or 1 for x in bf16.
@@ -101,6 +98,16 @@ pub enum MatmulEpilogue<'a> {
     Gelu,
     /// Adds the bias and this residual `[T, N]`.
     Residual(&'a Buffer<bf16>),
+}
+
+impl MatmulEpilogue<'_> {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bias => "bias",
+            Self::Gelu => "gelu",
+            Self::Residual(_) => "residual",
+        }
+    }
 }
 
 /// The left operand `[T, K]` of a product.

@@ -4,17 +4,16 @@ use super::e4m3::Output;
 use super::error::{CudaError, Result, check_len};
 use super::instructions::MatrixInstructions;
 use super::linear::{LeftOperand, Linear, LinearWeight, MatmulEpilogue, Operands};
-use super::module::Function;
-use super::stream::{Absent, Argument, Grid, Stream};
-use super::tensor_map::{TensorMap, TileRow};
+use super::stream::{ABSENT, Argument, Grid, Stream};
+use super::tensor_map::TensorMap;
 
 /// Rows of a tile of y. Tile size: 128 x 128 (mma.sync), 128 x 192 (wgmma).
 pub(super) const TILE_ROWS: usize = 128;
 /// Columns of a tile of y of the wgmma kernels.
 const TILE_OUTPUTS: usize = 192;
-/// Tiles of x and y, and of y in e4m3, as the wgmma kernels copy them.
-pub(super) const TILE: (u32, TileRow) = (TILE_ROWS as u32, TileRow::Bytes128);
-pub(super) const FP8_TILE: (u32, TileRow) = (TILE_ROWS as u32, TileRow::Bytes64);
+/// Tiles of x and y, and of y in e4m3, as the wgmma kernels copy them: rows, and bytes of each.
+pub(super) const TILE: (u32, usize) = (TILE_ROWS as u32, 128);
+pub(super) const FP8_TILE: (u32, usize) = (TILE_ROWS as u32, 64);
 /// Bytes of each row of x that one step of the wgmma kernels takes.
 pub(super) const STEP_BYTES: usize = 128;
 /// Tiles per multiprocessor after which the wgmma kernels have reused all their memory.
@@ -63,10 +62,11 @@ fn run_warp(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result
     };
     let (rows, outputs) = (operands.rows, linear.outputs());
     let blocks = (outputs.div_ceil(TILE_ROWS) as u32, rows.div_ceil(TILE_ROWS) as u32);
-    let function = operands.kernel(&stream.device().kernels().matmul);
+    let name = format!("matmul_{}", operands.epilogue.name());
+    let function = stream.device().kernels().get(&name)?;
     let residual = match operands.epilogue {
         MatmulEpilogue::Residual(residual) => residual as &dyn Argument,
-        _ => &Absent,
+        _ => &ABSENT,
     };
     let [rows, outputs, inputs] = [rows, outputs, linear.inputs()].map(|n| n as i32);
     let (bias, y) = (&linear.bias, &**y);
@@ -77,7 +77,9 @@ fn run_warp(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result
 
 fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
     let device = stream.device();
-    let hopper = device.kernels().hopper()?;
+    let kind = if linear.is_fp8() { "fp8" } else { "hopper" };
+    let name = format!("matmul_{kind}_{}", operands.epilogue.name());
+    let function = device.kernels().get(&name)?;
     let (rows, outputs, inputs) = (operands.rows, linear.outputs(), linear.inputs());
     let (x, w, scales) = operand_maps(operands.x, linear, rows)?;
     let y = match &operands.y {
@@ -89,7 +91,6 @@ fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> R
         MatmulEpilogue::Residual(residual) => TensorMap::new(residual, (rows, outputs), TILE)?,
         _ => y.clone(), // kernels without a residual do not read it
     };
-    let functions = if linear.is_fp8() { &hopper.matmul_fp8 } else { &hopper.matmul };
     let tiles = rows.div_ceil(TILE_ROWS) * outputs.div_ceil(TILE_OUTPUTS);
     let value_bytes = if linear.is_fp8() { 1 } else { 2 };
     let steps = (inputs * value_bytes).div_ceil(STEP_BYTES);
@@ -99,7 +100,7 @@ fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> R
         [&x, &w, &y, &residual, &linear.bias, scales, &inverse, &outputs, &steps, &tiles];
     let grid = Grid::line(blocks as u32, 384);
     // SAFETY: the arguments match matmul_hopper.cu; as in `run_warp`.
-    unsafe { stream.launch(operands.kernel(functions), grid, &arguments) }
+    unsafe { stream.launch(function, grid, &arguments) }
 }
 
 /// Returns what the wgmma kernels read of a product with `rows` rows: `x`, the weights, and in fp8
@@ -110,27 +111,17 @@ pub(super) fn operand_maps<'a>(
     rows: usize,
 ) -> Result<(TensorMap<'a>, TensorMap<'a>, &'a dyn Argument)> {
     let (x_sizes, w_sizes) = ((rows, linear.inputs()), (linear.outputs(), linear.inputs()));
-    let w_tile = (TILE_OUTPUTS as u32, TileRow::Bytes128);
+    let w_tile = (TILE_OUTPUTS as u32, 128);
     match (x, &linear.weight) {
         (LeftOperand::Bf16(x), LinearWeight::Bf16(w)) => {
             let (x, w) = (TensorMap::new(x, x_sizes, TILE)?, TensorMap::new(w, w_sizes, w_tile)?);
-            Ok((x, w, &Absent))
+            Ok((x, w, &ABSENT))
         }
         (LeftOperand::Fp8(x), LinearWeight::Fp8 { values: w, scales }) => {
             let (x, w) = (TensorMap::new(x, x_sizes, TILE)?, TensorMap::new(w, w_sizes, w_tile)?);
             Ok((x, w, scales))
         }
         _ => Err(wrong_kind()),
-    }
-}
-
-impl Operands<'_> {
-    fn kernel(&self, functions: &[Function; 3]) -> Function {
-        functions[match self.epilogue {
-            MatmulEpilogue::Bias => 0,
-            MatmulEpilogue::Gelu => 1,
-            MatmulEpilogue::Residual(_) => 2,
-        }]
     }
 }
 

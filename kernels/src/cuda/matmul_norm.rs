@@ -37,22 +37,23 @@ pub fn matmul_norm(
     let (inputs, outputs, width) = (linear.inputs(), linear.outputs(), norm.width());
     if outputs != WIDTH || width != WIDTH {
         let reason = format!("a layer norm of {width} values after {outputs}; {WIDTH} are");
-        return Err(CudaError::unsupported(reason));
+        return Err(CudaError::Unsupported(reason));
     }
     if rows == 0 || rows > 1 << 24 {
         return Err(CudaError::shape(OP, format!("{rows} rows")));
     }
     check_len(OP, "hidden", hidden.len(), rows.checked_mul(WIDTH))?;
-    let hopper = stream.device().kernels().hopper()?;
+    let kernels = stream.device().kernels();
+    kernels.hopper()?;
     let y = TensorMap::new(&*hidden, (rows, WIDTH), TILE)?;
     check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     let (x, w, w_scales) = operand_maps(x, linear, rows)?;
-    let (function, copy) = match (linear.is_fp8(), copy) {
+    let (name, copy) = match (linear.is_fp8(), copy) {
         // The kernel does not read the map of the copy.
-        (false, None) => (hopper.matmul_norm, y.clone()),
+        (false, None) => ("matmul_norm_768", y.clone()),
         (true, Some(copy)) => {
             check_len(OP, "the copy", copy.len(), rows.checked_mul(WIDTH))?;
-            (hopper.matmul_norm_fp8, TensorMap::new(&*copy, (rows, WIDTH), FP8_TILE)?)
+            ("matmul_norm_fp8_768", TensorMap::new(&*copy, (rows, WIDTH), FP8_TILE)?)
         }
         _ => return Err(CudaError::shape(OP, "a result of another precision")),
     };
@@ -68,5 +69,5 @@ pub fn matmul_norm(
         [&x, &w, &y, &copy, bias, w_scales, gamma, beta, eps, &inverse, &steps, &tiles];
     let grid = Grid::line((clusters * CLUSTER_BLOCKS) as u32, 384);
     // SAFETY: the arguments match matmul_norm_hopper.cu; `Linear::new` checked the other sizes.
-    unsafe { stream.launch(function, grid, &arguments) }
+    unsafe { stream.launch(kernels.get(name)?, grid, &arguments) }
 }

@@ -4,8 +4,7 @@
 //! ```text
 //!  devices ─▶ Device ─▶ Stream ─▶ Buffer, Pinned, Staged        the data of an operation
 //!                          │
-//!                          ├─▶ embed_layer_norm, matmul, matmul_norm, rotate, attention, glu,
-//!                          │    layer_norm, pool
+//!                          ├─▶ matmul, matmul_norm, rotate, attention, glu, layer_norm, pool
 //!                          └─▶ Graph: several operations, recorded once and launched together
 //! ```
 //!
@@ -51,13 +50,13 @@ mod tensor_map;
 
 pub use attention::{HEAD_SIZES, attention, choose_attention};
 pub use device::Device;
-pub use driver::devices;
+pub use driver::{devices, driver_version};
 pub use e4m3::{Bound, Output};
 pub use error::{CudaError, Result};
 pub use glu::glu;
 pub use info::DeviceInfo;
 pub use instructions::{MatrixInstructions, ends, randomize};
-pub use layer_norm::{Embedding, MAX_WIDTH, Norm, add_norm, embed_layer_norm, layer_norm};
+pub use layer_norm::{Embedding, MAX_WIDTH, Norm, NormInput, layer_norm};
 pub use linear::{LeftOperand, Linear, MatmulEpilogue, Operands};
 pub use matmul::{matmul, rows_to_compare};
 pub use matmul_norm::{has_matmul_norm, matmul_norm};

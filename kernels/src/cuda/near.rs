@@ -46,9 +46,15 @@ impl NearRows {
         self.blocks.clear();
     }
 
-    /// Appends a block of at most [`Self::BLOCK_ROWS`] `rows` `[n, width]`. All blocks but the last
-    /// have to be full.
-    pub fn push(&mut self, rows: &[f32]) -> Result<()> {
+    /// Appends a block of at most [`Self::BLOCK_ROWS`] `rows` `[n, width]` (all blocks but the last
+    /// have to be full), and compares it with each block. Calls `visit` with the index of the first
+    /// row of that block, the number of columns `c`, and values `[n, c]`: where a similarity (to a
+    /// row that exists) is at least `least`, the value is at least [`Self::bound`].
+    pub fn compare(
+        &mut self,
+        rows: &[f32],
+        mut visit: impl FnMut(usize, usize, &[bf16]),
+    ) -> Result<()> {
         if rows.len() > Self::BLOCK_ROWS * self.width {
             return Err(CudaError::shape("near rows", format!("a block of {} values", rows.len())));
         }
@@ -59,17 +65,7 @@ impl NearRows {
         weight.resize(outputs * columns, bf16::ZERO);
         let bias = vec![bf16::from_f32(-self.least); outputs];
         self.blocks.push(Linear::new(&self.stream, &weight, &bias, None)?);
-        Ok(())
-    }
-
-    /// Compares the `n` rows of the last block with the rows of each block. Calls `visit` with the
-    /// index of the first row of that block, the number of columns `c`, and values `[n, c]`: where a
-    /// similarity (to a row that exists) is at least `least`, the value is at least [`Self::bound`].
-    pub fn compare(
-        &mut self,
-        n: usize,
-        mut visit: impl FnMut(usize, usize, &[bf16]),
-    ) -> Result<()> {
+        let n = x.len() / columns;
         for (block, linear) in self.blocks.iter().enumerate() {
             let (x, y) = (LeftOperand::Bf16(&self.x), Output::Bf16(&mut self.y));
             let operands = Operands { rows: n, x, epilogue: MatmulEpilogue::Bias, y };

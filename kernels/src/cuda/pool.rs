@@ -43,7 +43,7 @@ pub fn pool(
     let (starts, counts) = (staged.start(staged.layout.cu_seqlens), staged.counts());
     let arguments: [&dyn Argument; 6] = [hidden, &starts, counts, &*embeddings, &width, &tokens];
     // SAFETY: the arguments match; `staged` holds at most T / 4 sequences, which are inside T rows.
-    unsafe { stream.launch(device.kernels().pool, grid, &arguments) }
+    unsafe { stream.launch(device.kernels().get(OP)?, grid, &arguments) }
 }
 
 fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> {

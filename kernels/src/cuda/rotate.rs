@@ -40,6 +40,6 @@ pub fn rotate(
     let arguments: [&dyn Argument; 6] = [&*qkv, angles, &tiles, counts, &heads, &head_size];
     // SAFETY: the arguments match; tiles are inside T rows, no sequence is longer than the angles.
     unsafe {
-        stream.launch(device.kernels().rotate, Grid::line(blocks as u32, THREADS), &arguments)
+        stream.launch(device.kernels().get(OP)?, Grid::line(blocks as u32, THREADS), &arguments)
     }
 }

@@ -195,8 +195,7 @@ impl Staged {
     ) -> Result<()> {
         let block = self.host.values_mut()?;
         self.layout.fill(block, self.limits, input_ids, positions, cu_seqlens)?;
-        let len = self.host.len;
-        stream.copy_in(&mut self.host, &mut self.device, len)
+        stream.copy_in(&mut self.host, &mut self.device)
     }
 
     /// Returns the maximum number of tokens of a batch; the kernels compute this many rows.
@@ -216,7 +215,7 @@ impl Staged {
 
     /// Returns the address of a `part` of the block, such as [`BatchLayout::tiles`], on the GPU.
     pub(super) fn start(&self, part: usize) -> BufferPlace<'_> {
-        BufferPlace { memory: &self.device.memory, address: self.device.address(part) }
+        BufferPlace { memory: Some(&self.device.memory), address: self.device.address(part) }
     }
 }
 

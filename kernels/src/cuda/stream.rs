@@ -4,9 +4,10 @@ use std::cell::RefCell;
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaGraph, CudaStream, result, sys};
+use cudarc::driver::{CudaGraph, CudaStream, DriverError, result, sys};
 
 use super::device::Device;
+use super::driver::driver_version;
 use super::error::{CudaError, Result, check_len};
 use super::memory::{Buffer, Element, Memory, Pinned};
 use super::module::Function;
@@ -37,7 +38,6 @@ impl Grid {
 }
 
 pub(super) trait Argument {
-    /// Returns a pointer to the argument's value.
     fn value(&self) -> *const c_void;
 
     /// Returns the allocation that the value points into, if the value is an address.
@@ -46,24 +46,9 @@ pub(super) trait Argument {
     }
 }
 
-macro_rules! plain_arguments {
-    ($($type:ty)*) => { $(
-        impl Argument for $type {
-            fn value(&self) -> *const c_void {
-                std::ptr::from_ref(self).cast()
-            }
-        }
-    )* };
-}
-plain_arguments!(i32 i64 f32);
-
-/// A null pointer, for an argument that the kernel does not read.
-pub(super) struct Absent;
-
-impl Argument for Absent {
+impl<T: Element> Argument for T {
     fn value(&self) -> *const c_void {
-        const NULL: &sys::CUdeviceptr = &0;
-        std::ptr::from_ref(NULL).cast()
+        std::ptr::from_ref(self).cast()
     }
 }
 
@@ -80,9 +65,12 @@ impl<T: Element> Argument for Buffer<T> {
 
 /// The address of one value in a buffer.
 pub(super) struct BufferPlace<'a> {
-    pub(super) memory: &'a Arc<Memory>,
+    pub(super) memory: Option<&'a Arc<Memory>>,
     pub(super) address: sys::CUdeviceptr,
 }
+
+/// A null pointer, for an argument that the kernel does not read.
+pub(super) const ABSENT: BufferPlace<'static> = BufferPlace { memory: None, address: 0 };
 
 impl Argument for BufferPlace<'_> {
     fn value(&self) -> *const c_void {
@@ -90,7 +78,7 @@ impl Argument for BufferPlace<'_> {
     }
 
     fn memory(&self) -> Option<&Arc<Memory>> {
-        Some(self.memory)
+        self.memory
     }
 }
 
@@ -98,7 +86,7 @@ impl Device {
     /// Creates a stream.
     pub fn stream(&self) -> Result<Stream> {
         let queue = self.context().new_stream().map_err(self.failed("making a stream"))?;
-        let overlaps = self.kernels().hopper().is_ok() && self.driver_version() >= OVERLAP_VERSION;
+        let overlaps = self.kernels().hopper().is_ok() && driver_version()? >= OVERLAP_VERSION;
         Ok(Stream { device: self.clone(), queue, recorded: RefCell::default(), overlaps })
     }
 }
@@ -122,12 +110,12 @@ impl Stream {
         values: &[T],
     ) -> Result<()> {
         check_len("upload", "the buffer", buffer.len(), at.checked_add(values.len()))?;
-        self.ready("copying to the GPU")?;
+        let failed = self.ready("copying to the GPU")?;
         if !values.is_empty() {
             let to = buffer.address(at);
             // SAFETY: both ends hold that many values, and both live until the wait below is over.
             unsafe { result::memcpy_htod_async(to, values, self.queue.cu_stream()) }
-                .map_err(self.device.failed("copying to the GPU"))?;
+                .map_err(failed)?;
         }
         self.synchronize()
     }
@@ -147,31 +135,24 @@ impl Stream {
         values: &mut [T],
     ) -> Result<()> {
         check_len("download", "the buffer", buffer.len(), at.checked_add(values.len()))?;
-        self.ready("copying from the GPU")?;
+        let failed = self.ready("copying from the GPU")?;
         if !values.is_empty() {
             let from = buffer.address(at);
             // SAFETY: as in `upload`.
             unsafe { result::memcpy_dtoh_async(values, from, self.queue.cu_stream()) }
-                .map_err(self.device.failed("copying from the GPU"))?;
+                .map_err(failed)?;
         }
         self.synchronize()
     }
 
-    /// Queues a copy of the first `len` values of `from` to the start of `to`.
-    pub fn copy_in<T: Element>(
-        &self,
-        from: &mut Pinned<T>,
-        to: &mut Buffer<T>,
-        len: usize,
-    ) -> Result<()> {
-        check_len("copy", "the buffer", to.len(), Some(len))?;
-        check_len("copy", "the memory of the host", from.len, Some(len))?;
-        self.ready("copying to the GPU")?;
-        let failed = self.device.failed("copying to the GPU");
-        // SAFETY: `from` has `len` values and does not change or free them before `event`, which is
-        // recorded behind the copy; `to` outlives the queued work.
+    /// Queues a copy of `from` to the start of `to`.
+    pub fn copy_in<T: Element>(&self, from: &mut Pinned<T>, to: &mut Buffer<T>) -> Result<()> {
+        check_len("copy", "the buffer", to.len(), Some(from.len))?;
+        let failed = self.ready("copying to the GPU")?;
+        // SAFETY: `from` does not change or free its values before `event`, which is recorded behind
+        // the copy; `to` outlives the queued work.
         unsafe {
-            let values = std::slice::from_raw_parts(from.pointer.cast_const(), len);
+            let values = std::slice::from_raw_parts(from.pointer.cast_const(), from.len);
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
         }
         .map_err(failed)?;
@@ -187,8 +168,7 @@ impl Stream {
     ) -> Result<()> {
         check_len("copy", "the buffer", from.len(), Some(len))?;
         check_len("copy", "the memory of the host", to.len, Some(len))?;
-        self.ready("copying from the GPU")?;
-        let failed = self.device.failed("copying from the GPU");
+        let failed = self.ready("copying from the GPU")?;
         if len > 0 {
             // SAFETY: as in `copy_in`; nobody reads `to` before `event`.
             unsafe {
@@ -202,8 +182,7 @@ impl Stream {
 
     /// Records what `work` queues instead of running it. Only kernels can be recorded.
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        self.ready("recording a graph")?;
-        let failed = self.device.failed("recording a graph");
+        let failed = self.ready("recording a graph")?;
         self.device.recordings().begin();
         let capture = Capture(self);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -261,13 +240,16 @@ impl Stream {
             .map_err(failed)
     }
 
-    /// Binds the GPU to the thread for `action`, which fails while a graph is recorded.
-    fn ready(&self, action: &'static str) -> Result<()> {
+    /// Binds the GPU to the thread for `action`, which fails while a graph is recorded; the action's
+    /// own errors are made by the result.
+    fn ready(&self, action: &'static str) -> Result<impl FnOnce(DriverError) -> CudaError + Copy> {
         if self.recorded.borrow().is_some() {
             let reason = format!("{action} cannot be recorded in a graph");
             return Err(CudaError::shape("stream", reason));
         }
-        self.device.context().bind_to_thread().map_err(self.device.failed(action))
+        let failed = self.device.failed(action);
+        self.device.context().bind_to_thread().map_err(failed)?;
+        Ok(failed)
     }
 }
 

@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
-use half::bf16;
 
 use super::error::Result;
 use super::memory::{Buffer, Element, Memory};
@@ -17,39 +16,25 @@ pub(super) struct TensorMap<'a> {
     memory: &'a Arc<Memory>,
 }
 
-/// Bytes per row of a tile, equal to the width of the swizzle in shared memory.
-#[derive(Clone, Copy)]
-pub(super) enum TileRow {
-    Bytes64,
-    Bytes128,
-}
-
-pub(super) trait TileElement: Element {
-    const TYPE: sys::CUtensorMapDataType;
-}
-impl TileElement for bf16 {
-    const TYPE: sys::CUtensorMapDataType =
-        sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-}
-/// Bytes hold e4m3 values.
-impl TileElement for u8 {
-    const TYPE: sys::CUtensorMapDataType = sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8;
-}
-
 impl<'a> TensorMap<'a> {
-    /// Describes the first `rows` rows of `columns` values of `buffer`, in tiles of `tile_rows`
-    /// rows of `tile_row`; a row is a multiple of 16 bytes.
-    pub(super) fn new<T: TileElement>(
+    /// Describes the first `rows` rows of `columns` values (bf16, or bytes with e4m3) of `buffer`, in
+    /// tiles of `tile_rows` rows of 64 or 128 bytes, the width of the swizzle in shared memory; a
+    /// row is a multiple of 16 bytes.
+    pub(super) fn new<T: Element>(
         buffer: &'a Buffer<T>,
         (rows, columns): (usize, usize),
-        (tile_rows, tile_row): (u32, TileRow),
+        (tile_rows, row_bytes): (u32, usize),
     ) -> Result<Self> {
-        let (row_bytes, swizzle) = match tile_row {
-            TileRow::Bytes64 => (64, sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B),
-            TileRow::Bytes128 => (128, sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B),
+        let swizzle = match row_bytes {
+            64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
+            _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,
+        };
+        let value_bytes = size_of::<T>();
+        let value_type = match value_bytes {
+            1 => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+            _ => sys::CUtensorMapDataType::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         };
         let mut words = sys::CUtensorMap { opaque: [0; 16] };
-        let value_bytes = size_of::<T>();
         let sizes = [columns as u64, rows as u64];
         let strides = [(columns * value_bytes) as u64];
         let tile = [(row_bytes / value_bytes) as u32, tile_rows];
@@ -58,7 +43,7 @@ impl<'a> TensorMap<'a> {
         unsafe {
             sys::cuTensorMapEncodeTiled(
                 &raw mut words,
-                T::TYPE,
+                value_type,
                 2,
                 buffer.address(0) as *mut c_void,
                 sizes.as_ptr(),

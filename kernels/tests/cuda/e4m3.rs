@@ -2,7 +2,7 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Bound, Embedding, Norm, Output, Staged, Stream, add_norm, embed_layer_norm, glu, layer_norm,
+    Bound, Embedding, Norm, NormInput, Output, Staged, Stream, glu, layer_norm,
 };
 
 use crate::common::{
@@ -109,8 +109,8 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let on_gpu = stream.to_device(&x, "a test")?;
         let (mut plain, mut both) = (poisoned(&stream, x.len())?, poisoned(&stream, x.len())?);
         let mut copy = poisoned(&stream, (rows + 1) * width)?;
-        layer_norm(&stream, &on_gpu, &norm, &mut plain, None, rows)?;
-        layer_norm(&stream, &on_gpu, &norm, &mut both, Some(&mut copy), rows)?;
+        layer_norm(&stream, NormInput::Rows(&on_gpu), &norm, &mut plain, None, rows)?;
+        layer_norm(&stream, NormInput::Rows(&on_gpu), &norm, &mut both, Some(&mut copy), rows)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let bytes: Vec<u8> = download(&stream, &copy)?;
         let exact = |row: Vec<f64>| {
@@ -125,8 +125,8 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         // The rows of `x` added to zeros in f32 are the rows of `x`.
         let mut zeros = stream.to_device(&vec![0.0f32; x.len()], "a test")?;
         let mut sums = poisoned(&stream, (rows + 1) * width)?;
-        let states = (&mut zeros, false);
-        add_norm(&stream, &on_gpu, states, &norm, &mut both, Some(&mut sums), rows)?;
+        let input = NormInput::Sums { update: &on_gpu, states: &mut zeros, is_first: false };
+        layer_norm(&stream, input, &norm, &mut both, Some(&mut sums), rows)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         assert_eq!(download::<u8>(&stream, &sums)?, bytes);
 
@@ -138,8 +138,9 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         let (mut plain, mut both) =
             (poisoned(&stream, 48 * width)?, poisoned(&stream, 48 * width)?);
         let mut copy = poisoned(&stream, 48 * width)?;
-        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut plain, None)?;
-        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut both, Some(&mut copy))?;
+        let tokens = || NormInput::Tokens(&staged, &embedding);
+        layer_norm(&stream, tokens(), &norm, &mut plain, None, 48)?;
+        layer_norm(&stream, tokens(), &norm, &mut both, Some(&mut copy), 48)?;
         assert_eq!(download(&stream, &both)?, download(&stream, &plain)?);
         let bytes: Vec<u8> = download(&stream, &copy)?;
         let places = [(0, 2), (49, 3), (7, 4), (2, 2)].into_iter().chain([(0, 0); 44]);
@@ -150,7 +151,8 @@ fn layer_norms_write_the_same_rows_in_bf16_and_e4m3() -> TestResult {
         });
         check(&format!("embedding, width {width}"), scaled(&bytes, scale), expected)?;
         let mut short = poisoned(&stream, rows * width - 1)?;
-        let refused = layer_norm(&stream, &on_gpu, &norm, &mut both, Some(&mut short), rows);
+        let input = NormInput::Rows(&on_gpu);
+        let refused = layer_norm(&stream, input, &norm, &mut both, Some(&mut short), rows);
         assert!(refused.is_err());
     }
     Ok(())

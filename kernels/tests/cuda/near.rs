@@ -32,14 +32,13 @@ fn rows_are_near_from_a_bound_on_that_is_hardly_below_the_similarity() -> TestRe
     let mut near = NearRows::new(stream.device(), WIDTH, LEAST)?;
     let (count, last) = (NearRows::BLOCK_ROWS + 41, 41);
     let rows = rows(count);
-    assert!(near.push(&rows).is_err(), "more rows than a block has");
-    for block in rows.chunks(NearRows::BLOCK_ROWS * WIDTH) {
-        near.push(block)?;
-    }
+    assert!(near.compare(&rows, |_, _, _| {}).is_err(), "more rows than a block has");
+    let (whole, rest) = rows.split_at(NearRows::BLOCK_ROWS * WIDTH);
+    near.compare(whole, |_, _, _| {})?;
     let row = |at: usize| rows[at * WIDTH..][..WIDTH].iter().map(|x| f64::from(*x));
     let (bound, least) = (f64::from(near.bound()), f64::from(LEAST));
     let (mut compared, mut found) = (Vec::new(), 0);
-    near.compare(last, |first, columns, values| {
+    near.compare(rest, |first, columns, values| {
         compared.push((first, columns));
         for (at, values) in values.chunks_exact(columns).enumerate() {
             let others = (first..count).zip(wide(values));
@@ -59,8 +58,8 @@ fn rows_are_near_from_a_bound_on_that_is_hardly_below_the_similarity() -> TestRe
     assert_eq!(compared, [(0, NearRows::BLOCK_ROWS), (NearRows::BLOCK_ROWS, 48)]);
     assert!(found > last, "{found} near rows");
     near.clear();
-    let mut visited = false;
-    near.compare(last, |_, _, _| visited = true)?;
-    assert!(!visited, "there is no block");
+    let mut visited = Vec::new();
+    near.compare(rest, |first, columns, _| visited.push((first, columns)))?;
+    assert_eq!(visited, [(0, 48)], "there is no other block");
     Ok(())
 }

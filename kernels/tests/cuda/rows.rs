@@ -2,8 +2,8 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    CudaError, Embedding, Limits, Norm, Output, PooledTokens, Staged, add_norm, embed_layer_norm,
-    glu, layer_norm, max_sequences, pool, rotate,
+    CudaError, Embedding, Limits, Norm, NormInput, Output, PooledTokens, Staged, glu, layer_norm,
+    max_sequences, pool, rotate,
 };
 
 use crate::common::{
@@ -43,7 +43,8 @@ fn layer_norm_is_right_and_a_row_depends_on_itself_alone() -> TestResult {
         let norm = Norm::new(&stream, &gamma, &beta, 1e-5)?;
         let run = |x: &[bf16], rows: usize| -> Result<Vec<bf16>, CudaError> {
             let mut out = poisoned(&stream, (rows + 1) * width)?;
-            layer_norm(&stream, &stream.to_device(x, "a test")?, &norm, &mut out, None, rows)?;
+            let x = stream.to_device(x, "a test")?;
+            layer_norm(&stream, NormInput::Rows(&x), &norm, &mut out, None, rows)?;
             download(&stream, &out)
         };
         let actual = run(&x, rows)?;
@@ -69,7 +70,7 @@ fn a_row_without_numbers_does_not_touch_its_neighbours() -> TestResult {
     let norm = Norm::new(&stream, &vec![1.0; width], &vec![0.0; width], 1e-5)?;
     let on_gpu = stream.to_device(&x, "a test")?;
     let mut hidden = poisoned(&stream, 3 * width)?;
-    layer_norm(&stream, &on_gpu, &norm, &mut hidden, None, 3)?;
+    layer_norm(&stream, NormInput::Rows(&on_gpu), &norm, &mut hidden, None, 3)?;
     let result = download(&stream, &hidden)?;
     let finite = |row: usize| result[row * width..][..width].iter().all(|x| x.is_finite());
     assert!(finite(0) && finite(2));
@@ -91,7 +92,8 @@ fn embedding_adds_the_row_of_the_token_and_of_its_position() -> TestResult {
         let (ids, places) = ([0, 49, 1, 7, 2, 0, 2], [2, 3, 1, 4, 5, 2, 3]);
         staged.put(&stream, &ids, places, &[0, 5, 7])?;
         let mut hidden = poisoned(&stream, 48 * width)?;
-        embed_layer_norm(&stream, &staged, &embedding, &norm, &mut hidden, None)?;
+        let tokens = NormInput::Tokens(&staged, &embedding);
+        layer_norm(&stream, tokens, &norm, &mut hidden, None, 48)?;
         // The tail is zeros.
         let rows = ids.into_iter().zip(places).chain([(0, 0); 41]);
         let expected = rows.flat_map(|(id, position): (u32, usize)| {
@@ -120,8 +122,8 @@ fn the_states_are_added_up_in_f32_and_normalised() -> TestResult {
         for is_first in [true, false, false] {
             let update = random.bf16_values(rows * width, 3.0);
             let on_gpu = stream.to_device(&update, "a test")?;
-            let both = (&mut states, is_first);
-            add_norm(&stream, &on_gpu, both, &norm, &mut hidden, None, rows)?;
+            let input = NormInput::Sums { update: &on_gpu, states: &mut states, is_first };
+            layer_norm(&stream, input, &norm, &mut hidden, None, rows)?;
             for (sum, update) in sums.iter_mut().zip(&update) {
                 *sum += update.to_f32();
             }

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, CudaError, Device, Norm, Output, PooledTokens, Stream, devices, glu, layer_norm,
-    max_sequences, pool,
+    Buffer, CudaError, Device, Norm, NormInput, Output, PooledTokens, Stream, devices, glu,
+    layer_norm, max_sequences, pool,
 };
 
 use crate::common::{Random, TestResult, download, is_simulated, poisoned, staged, starts, stream};
@@ -83,8 +83,9 @@ fn values_come_back_as_they_went_in_and_never_past_the_end() -> TestResult {
     stream.copy_out(&buffer, &mut pinned, 1_010)?;
     assert_eq!(pinned.values()?[7..1_007], values);
     pinned.values_mut()?.fill(2.5);
-    stream.copy_in(&mut pinned, &mut buffer, 1_010)?;
-    assert!(stream.copy_in(&mut pinned, &mut buffer, 1_011).is_err());
+    stream.copy_in(&mut pinned, &mut buffer)?;
+    let mut short: Buffer<f32> = poisoned(&stream, 1_009)?;
+    assert!(stream.copy_in(&mut pinned, &mut short).is_err());
     assert_eq!(download(&stream, &buffer)?, [2.5; 1_010]);
     assert!(stream.copy_out(&buffer, &mut pinned, 1_011).is_err());
     Ok(())
@@ -124,7 +125,8 @@ fn a_graph_keeps_the_memory_that_it_uses() -> TestResult {
     let graph = {
         let x = stream.to_device(&Random(4).bf16_values(64, 1.0), "a test")?;
         let norm = Norm::new(&stream, &[1.0; 64], &[0.0; 64], 1e-5)?;
-        stream.record(|stream| layer_norm(stream, &x, &norm, &mut hidden, None, 1))?
+        stream
+            .record(|stream| layer_norm(stream, NormInput::Rows(&x), &norm, &mut hidden, None, 1))?
     };
     // The graph's input is dropped; if it were freed, this allocation would take its place.
     let _other = poisoned::<bf16>(&stream, 64)?;

@@ -2,10 +2,10 @@
 
 use half::bf16;
 use polysift_kernels::cuda::{
-    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatrixInstructions, Norm, Operands,
-    Output, PooledTokens, Result, Staged, Stream, add_norm, attention, choose_attention,
-    embed_layer_norm, ends, glu, has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences,
-    pool, randomize, rotate, rows_to_compare,
+    Buffer, Device, LeftOperand, Linear, MatmulEpilogue, MatrixInstructions, Norm, NormInput,
+    Operands, Output, PooledTokens, Result, Staged, Stream, attention, choose_attention, ends, glu,
+    has_matmul_norm, layer_norm, matmul, matmul_norm, max_sequences, pool, randomize, rotate,
+    rows_to_compare,
 };
 
 use super::super::architecture::{Architecture, FeedForward, LayerKind};
@@ -86,7 +86,7 @@ impl Arena {
     fn operands(&mut self, which: Product, layer: &DeviceLayer, rows: usize) -> Operands<'_> {
         let Self { hidden, hidden_fp8, query_key_value, context, update, ungated, inner, .. } =
             self;
-        // In pre-norm models, `add_norm` computes the sums.
+        // In pre-norm models, the layer norm computes the sums.
         let is_pre_norm = self.states.is_some();
         let sum = if is_pre_norm { MatmulEpilogue::Bias } else { MatmulEpilogue::Residual(hidden) };
         let normalised = hidden_fp8.as_ref().map_or(LeftOperand::Bf16(hidden), LeftOperand::Fp8);
@@ -254,10 +254,11 @@ impl ModelInstructions {
         let Some(norm) = norm else { return Ok(()) };
         let Arena { hidden, hidden_fp8, states, update, .. } = arena;
         let copy = hidden_fp8.as_mut();
-        match states {
-            None => layer_norm(stream, update, norm, hidden, copy, rows),
-            Some(states) => add_norm(stream, update, (states, is_first), norm, hidden, copy, rows),
-        }
+        let input = match states {
+            None => NormInput::Rows(update),
+            Some(states) => NormInput::Sums { update, states, is_first },
+        };
+        layer_norm(stream, input, norm, hidden, copy, rows)
     }
 }
 
@@ -273,7 +274,8 @@ pub(super) fn forward(
     let &Architecture { width, inner, num_heads, .. } = architecture;
     let (rows, heads) = (staged.tokens(), (num_heads, architecture.head_size()));
     let Arena { hidden, hidden_fp8, .. } = &mut *arena;
-    embed_layer_norm(stream, staged, &model.embedding, &model.norm, hidden, hidden_fp8.as_mut())?;
+    let tokens = NormInput::Tokens(staged, &model.embedding);
+    layer_norm(stream, tokens, &model.norm, hidden, hidden_fp8.as_mut(), rows)?;
     let kinds = architecture.layers.iter().zip(&instructions.attention);
     for (i, (layer, (kind, &attention_by))) in model.layers.iter().zip(kinds).enumerate() {
         instructions.product(stream, Product::QueryKeyValue, layer, arena, rows)?;

@@ -216,7 +216,7 @@ impl Encoder for CudaEncoder {
 }
 
 fn unsupported(reason: String) -> Error {
-    CudaError::Unsupported { reason }.into()
+    CudaError::Unsupported(reason).into()
 }
 
 /// Returns a description such as `cuda:0,2 (NVIDIA H200)`.

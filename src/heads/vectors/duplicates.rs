@@ -80,8 +80,7 @@ pub fn duplicates_on_gpu(
         stop.check()?;
         let start = found.len();
         let mut candidates = vec![Vec::new(); block.len() / width];
-        near.push(block)?;
-        near.compare(candidates.len(), |first, columns, values| {
+        near.compare(block, |first, columns, values| {
             let rows = candidates.par_iter_mut().zip(values.par_chunks_exact(columns));
             rows.enumerate().for_each(|(at, (candidates, values))| {
                 let better = values.len().min(start + at - first);

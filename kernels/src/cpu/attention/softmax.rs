@@ -16,7 +16,6 @@ const ROUND: f32 = 12_582_912.0;
 const POLYNOMIAL: [f32; 6] =
     [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_6, 0.000_153_533_69];
 
-/// State of softmax for the rows of a tile.
 pub(super) struct Softmax {
     /// Factor from a score to the exponent of two.
     scale: f32,
@@ -46,7 +45,6 @@ impl Softmax {
         self.sums[..rows].fill([0.0; WORDS]);
     }
 
-    /// Sets the largest score of each row from its lanes.
     pub(super) fn find_largest(&mut self) {
         for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes[..self.rows]) {
             *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });

@@ -99,7 +99,6 @@ macro_rules! kernel {
     };
 }
 
-/// Defines the micro-kernels for the instruction `$product`.
 macro_rules! kernels {
     ($one:ident, $two:ident, $product:literal) => {
         kernel!(

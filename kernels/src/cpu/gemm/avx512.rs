@@ -112,7 +112,6 @@ fn f16_step(sum: __m512h, a: __m512i, b: __m512i) -> __m512h {
     _mm512_fmadd_ph(_mm512_castsi512_ph(a), _mm512_castsi512_ph(b), sum)
 }
 
-/// Defines the addition of a kernel's sums to those in memory.
 macro_rules! add {
     ($name:ident, $type:ty, $load:ident, $add:ident, $store:ident) => {
         /// # Safety
@@ -174,7 +173,6 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut CacheLine, sums: &[__m512h]) {
     }
 }
 
-/// Prefetches two lines that will be read.
 #[inline(always)]
 fn fetch(lines: *const CacheLine) {
     // SAFETY: a hint; it reads nothing.
@@ -184,11 +182,10 @@ fn fetch(lines: *const CacheLine) {
     }
 }
 
-/// Prefetches the part of C's row `row` that will be written.
 #[inline(always)]
 fn fetch_row(args: &MicroKernelArgs, row: usize) {
-    let to = args.target.start.wrapping_add(row * args.target.stride);
-    for column in (0..args.target.width).step_by(WORDS) {
+    let to = args.target.wrapping_add(row * args.target_stride);
+    for column in (0..args.target_width).step_by(WORDS) {
         // SAFETY: a hint; it reads nothing.
         unsafe { _mm_prefetch::<_MM_HINT_ET0>(to.wrapping_add(column).cast()) };
     }

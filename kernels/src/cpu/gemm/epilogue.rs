@@ -35,7 +35,6 @@ pub(super) struct EpilogueColumns<'a> {
     lines: [LineOfColumns; NR / WORDS],
 }
 
-/// Epilogue data for 16 columns.
 #[derive(Clone, Copy, Default)]
 struct LineOfColumns {
     bias: [f32; WORDS],

@@ -13,7 +13,6 @@ use super::tests::amx_portable;
 #[cfg(target_arch = "x86_64")]
 use super::{amx, avx2, avx512};
 use crate::cpu::isa::Level;
-use crate::cpu::matrix::WriteTarget;
 use crate::{Isa, Precision};
 
 /// Content of a 32-bit word of packed A; B is packed in the same way.
@@ -73,7 +72,6 @@ impl Variant {
     }
 }
 
-/// A variant with its micro-kernels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,
@@ -141,7 +139,7 @@ impl Kernel {
             (other, Level::Avx512) => (Variant::F32(other), &avx512::F32),
             #[cfg(target_arch = "x86_64")]
             (other, Level::Avx2) => (Variant::F32(other), &avx2::F32),
-            (other, Level::Portable) => (Variant::F32(other), &portable::F32),
+            (other, _) => (Variant::F32(other), &portable::F32),
         };
         let lines = if variant == Variant::F16 { 2 * PANEL_LINES } else { PANEL_LINES };
         let on_tiles = isa.units.amx && matches!(variant, Variant::Bf16 | Variant::Int8);
@@ -158,7 +156,6 @@ impl Kernel {
     /// CPUs with AVX2 alone have a small one, which holds so few long rows that B would be read too
     /// often; their third-level cache delivers A fast enough.
     pub(super) fn block_bytes(self, isa: Isa) -> usize {
-        #[cfg(target_arch = "x86_64")]
         if isa.level == Level::Avx2 && !isa.units.vnni {
             return 8 * isa.cache / self.variant.k_per_unit();
         }
@@ -180,7 +177,6 @@ impl Kernel {
         self.micro_kernels[height / self.row_step - 1]
     }
 
-    /// Returns the units of k for `k` values.
     pub(crate) fn units(self, k: usize) -> usize {
         k.div_ceil(self.variant.k_per_unit()).next_multiple_of(self.unit_step)
     }
@@ -208,13 +204,6 @@ impl Kernel {
         on_unit.then(|| unsafe { amx::Tiles::new() })
     }
 
-    /// Does nothing: no micro-kernel needs a preparation.
-    #[cfg(not(target_arch = "x86_64"))]
-    #[expect(clippy::unused_self, reason = "as on x86-64")]
-    pub(crate) fn prepare(self, _: Isa) -> Option<std::convert::Infallible> {
-        None
-    }
-
     /// Multiplies the `rows` packed rows of a micro-panel `a` with a micro-panel `b` over `units`
     /// units of k: `c` `[rows, nr]` f32. Not for int8, and only while [`Kernel::prepare`]d.
     pub(crate) fn multiply(
@@ -239,7 +228,9 @@ impl Kernel {
             overwrite: true,
             units,
             chain: CHAIN / self.variant.k_per_unit(),
-            target: WriteTarget { start: std::ptr::null(), stride: 0, width: 0 },
+            target: std::ptr::null(),
+            target_width: 0,
+            target_stride: 0,
             next: std::ptr::null(),
             fetches: 0,
         };

@@ -62,7 +62,9 @@ pub(super) fn multiply(
                 overwrite: first,
                 units: k.len(),
                 chain,
-                target: c.target(tile_rows.start, columns.first, columns.width),
+                target: c.target(tile_rows.start, columns.first),
+                target_width: columns.width,
+                target_stride: c.stride,
                 next: kept.as_ptr_range().end.wrapping_add(t * fetches * groups),
                 fetches,
             };
@@ -129,9 +131,7 @@ vectorized! {
             }
         }
     }
-}
 
-vectorized! {
     /// Rearranges `[units / 2, 2, 32]` words to `[units / 2, 32, 2]`.
     fn rearrange(panel: &[CacheLine], blocks: &mut [CacheLine]) {
         let blocks = blocks.as_chunks_mut::<{ 2 * PANEL_LINES }>().0;

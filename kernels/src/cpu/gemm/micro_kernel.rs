@@ -4,8 +4,6 @@
 //! Wᵀ, packed in micro-panels of 32 columns (64 in f16). A *unit* of k is the part of k in one
 //! 32-bit word: one value (f32, f16), two (bf16) or four (int8).
 
-use crate::cpu::matrix::WriteTarget;
-
 /// Number of 32-bit words in a cache line.
 pub(crate) const WORDS: usize = 16;
 /// Number of cache lines of a micro-panel of B for one unit of k.
@@ -60,8 +58,11 @@ pub(crate) struct MicroKernelArgs {
     pub(super) units: usize,
     /// Units of a [`CHAIN`], a multiple of 16. AMX has chains of its own.
     pub(super) chain: usize,
-    /// Destination of the values, to prefetch it.
-    pub(super) target: WriteTarget,
+    /// Destination of the values in rows of `target_width`, to prefetch it: never read or written.
+    pub(super) target: *const f32,
+    pub(super) target_width: usize,
+    /// Values from one row of the destination to the next.
+    pub(super) target_stride: usize,
     /// The next lines of B: `fetches` lines are prefetched per 16 units. May point anywhere.
     pub(super) next: *const CacheLine,
     pub(super) fetches: usize,

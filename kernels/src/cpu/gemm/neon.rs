@@ -30,7 +30,6 @@ pub(super) const INT8_BLOCKS: [MicroKernel; 6] = by_rows!(int8_blocks_kernel: 1 
 /// Needs BF16.
 pub(super) const BF16_BLOCKS: [MicroKernel; 6] = by_rows!(bf16_blocks_kernel: 1 2 3 4 5 6);
 
-/// Words of a register.
 const LANES: usize = 4;
 /// Registers of a unit of B: four quarters of two.
 const PANEL: usize = PANEL_LINES * WORDS / LANES;
@@ -86,7 +85,6 @@ macro_rules! kernel {
     };
 }
 
-/// Adds the products of unit `$unit` of four.
 macro_rules! unit {
     ($unit:literal, $step:ident, $rows:ident, $b:ident, $sums:ident) => {
         let from = $b.wrapping_add($unit * PANEL * LANES);

@@ -6,7 +6,6 @@ use super::micro_kernel::MicroKernelArgs;
 use super::*;
 use crate::Precision;
 use crate::cpu::gelu::gelu_scalar;
-use crate::cpu::matrix::WriteTarget;
 use crate::cpu::precision::{bf16_bits, bf16_value, f16_bits, f16_value};
 
 const ALL: [Precision; 4] = [Precision::F32, Precision::Bf16, Precision::F16, Precision::Int8];
@@ -118,6 +117,7 @@ fn amx_rounds_as_its_specification_says() {
     assert_eq!(golden.lines().count(), kinds.len());
     for isa in Isa::available().into_iter().filter(|isa| isa.units.amx) {
         let kernel = Kernel::new(isa, Precision::Bf16);
+        #[cfg(target_arch = "x86_64")]
         let _prepared = kernel.prepare(isa);
         for (state, (kind, line)) in kinds.into_iter().zip(golden.lines()).enumerate() {
             let mut z = state as u64;
@@ -149,7 +149,9 @@ fn amx_rounds_as_its_specification_says() {
                 overwrite: false,
                 units: 32,
                 chain: 0,
-                target: WriteTarget { start: std::ptr::null(), stride: 0, width: 0 },
+                target: std::ptr::null(),
+                target_width: 0,
+                target_stride: 0,
                 next: std::ptr::null(),
                 fetches: 0,
             };
