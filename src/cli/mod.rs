@@ -41,7 +41,7 @@ use polysift::input::row_values;
 use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Stage, Worker};
-use polysift::stages::run::{JoinedRun, RunRequest, check_input, check_redo, checked_plan, freeze};
+use polysift::stages::run::{RunRequest, check_input, check_redo, checked_plan, freeze};
 use polysift::{Error, Result, stages, views};
 
 use annotate::AnnotateArgs;
@@ -366,7 +366,7 @@ impl CommandContext<'_> {
         let run_dir = args.base.run_dir(&config);
         let root = run_dir.ok_or_else(no_run_directory)?;
         let hub = hub(args.encoder.offline);
-        let joined = JoinedRun::join(RunRequest {
+        let request = RunRequest {
             config: &config,
             root: &root,
             stages,
@@ -374,10 +374,12 @@ impl CommandContext<'_> {
             task: args.task.resolve(RunDir::open(&root).ok().as_ref())?,
             hub: &hub,
             stop: self.stop,
-        })?;
-        self.display.keep_in(joined.worker().note());
-        let context = joined.context(self.display);
-        let stages = joined.run(context, |stage, run| self.display.measure(stage, run))?;
+        };
+        let (run, worker, plan) = request.join()?;
+        self.display.keep_in(worker.note());
+        let context = request.context(&run, &worker, self.display);
+        let plan = plan.as_ref();
+        let stages = request.run(context, plan, |stage, run| self.display.measure(stage, run))?;
         if args.json {
             printer::json(&summary::document(context, &self.display.taken())?);
         } else if !self.display.quiet {

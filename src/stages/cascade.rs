@@ -164,7 +164,6 @@ struct EvaluatedPass {
 }
 
 impl FullRun<'_> {
-    /// Chooses the first pass of `language`; returns the result and the files of the pass.
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let of_language =
             |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
@@ -181,9 +180,10 @@ impl FullRun<'_> {
         let pilot = Pilot::draw(self, language, &shards, rows, 2 * half as usize)?;
         result.pilot = pilot.len() as u64;
         result.evaluation = pilot.evaluation().len() as u64;
-        result.tokens_per_document = pilot.tokens_per_document();
-        let flops = pilot.evaluation_flops();
-        result.flops_per_document = flops.iter().sum::<f64>() / flops.len().max(1) as f64;
+        let tokens: usize = pilot.costs.iter().map(|(tokens, _)| tokens).sum();
+        result.tokens_per_document = tokens as f64 / pilot.len().max(1) as f64;
+        let flops: f64 = pilot.evaluation_flops().sum();
+        result.flops_per_document = flops / result.evaluation.max(1) as f64;
         let kept = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut evaluated, mut chosen) = (Vec::new(), Vec::new());
         for &pass in self.passes() {
@@ -309,16 +309,14 @@ impl FullRun<'_> {
 
     /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
     fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
-        let full: Vec<f64> = pilot.evaluation_flops();
         let audit = 1.0 / self.settings.audit_every() as f64;
-        let encoded = |(flops, is): (&f64, &bool)| if *is { *flops } else { flops * audit };
-        let all: f64 = full.iter().sum();
-        let encoded: f64 = full.iter().zip(is_encoded).map(encoded).sum();
+        let encoded = |(flops, is): (f64, &bool)| if *is { flops } else { flops * audit };
+        let all: f64 = pilot.evaluation_flops().sum();
+        let encoded: f64 = pilot.evaluation_flops().zip(is_encoded).map(encoded).sum();
         let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
         (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
     }
 
-    /// Scores the documents of all shards with the first passes of their languages.
     fn score(&self) -> Result<()> {
         let context = self.context;
         let Context { config, run, .. } = context;

@@ -78,7 +78,6 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Adds up the counts of all `languages` and writes the report.
 fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]) -> Result<()> {
     let run = context.run;
     let (mut total, mut reports) = (FilterCounts::default(), BTreeMap::new());
@@ -92,10 +91,7 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
         reports.insert(language, report);
     }
     if total.seen.documents == 0 {
-        tracing::warn!(
-            filter = near.name,
-            "it looked at no document: none in its languages has an embedding"
-        );
+        tracing::warn!(filter = near.name, "it looked at no document: none has an embedding");
     }
     let report = json!({"settings": near.filter, "total": total, "languages": reports});
     let files = vec![run.write_json(&run.duplicates_report_file(), &report)?];
@@ -147,7 +143,6 @@ impl ComparedDocuments<'_> {
         Ok(ids.into_iter().flatten().collect())
     }
 
-    /// Writes the verdicts on every shard, and their counts.
     fn write(&self, near: &NearDuplicates) -> Result<ShardMarker> {
         let (run, ids) = (self.context.run, self.ids(&near.found)?);
         let shards: Vec<&[Part<'_>]> = self.parts.chunk_by(|a, b| a.place == b.place).collect();
@@ -200,7 +195,7 @@ impl ComparedDocuments<'_> {
                 let details = vec![format!("{hundredth:.2}")];
                 counts.count(info, &Verdict::of(Finding { details, ..Finding::of(REASON) }));
                 let finding = Finding { details: vec![of.clone()], ..Finding::of(REASON) };
-                verdicts.push(&info, self.near.name, action, &finding);
+                verdicts.push(&info, finding.row(self.near.name, action));
                 examples.push(Example { id: info.id.to_owned(), of, similarity });
                 if examples.len() == 2 * EXAMPLES {
                     keep_examples(&mut examples);

@@ -68,16 +68,14 @@ pub(crate) fn draw_texts(
             return Ok(Vec::new());
         }
         let mut texts = Texts::open(context, shard)?;
-        let text = |ordinal: u64| {
+        let mut text = |ordinal: u64| {
             context.stop.check()?;
-            Ok((ordinal, texts.any_text(place_of(ordinal).1)?))
+            Ok(texts.any_text(place_of(ordinal).1)?.map(|text| (ordinal, text)))
         };
-        own.into_iter().map(text).collect::<Result<Vec<_>>>()
+        own.into_iter().filter_map(|ordinal| text(ordinal).transpose()).collect()
     };
-    let read: Vec<Vec<(u64, Option<String>)>> =
-        shards.par_iter().map(of_shard).collect::<Result<_>>()?;
-    let mut texts: BTreeMap<u64, Option<String>> = read.into_iter().flatten().collect();
-    let found =
-        drawn.into_iter().filter_map(|ordinal| Some((ordinal, texts.remove(&ordinal).flatten()?)));
+    let read: Vec<Vec<(u64, String)>> = shards.par_iter().map(of_shard).collect::<Result<_>>()?;
+    let mut texts: BTreeMap<u64, String> = read.into_iter().flatten().collect();
+    let found = drawn.into_iter().filter_map(|ordinal| texts.remove_entry(&ordinal));
     Ok((found.collect(), is_all))
 }

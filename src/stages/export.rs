@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 pub use card::card_facts;
 use card::write_card;
-use json_columns::{LanguageColumns, infer_columns, open_rows};
+use json_columns::{LanguageColumns, infer_columns};
 use pii::{PiiCounts, RedactedRow, ShardRedactor};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
@@ -43,7 +43,7 @@ use polysift_data::parts::{
     EmbeddingRows, FoundRow, ScoreRows, embeddings_array, is_finite_in, read_embeddings, write_pii,
 };
 use polysift_remote as remote;
-use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
+use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};
 use polysift_selection::Selection;
 use provenance::ExportProvenance;
 use spec::{exists, place_of, put, retention_heads, spec, taken, workplace_of};
@@ -54,7 +54,6 @@ const OWNER: &str = "polysift.json";
 /// Maximum number of files checked by [`check_export`]; the files of a corpus are alike.
 const MAX_CHECKED_FILES: usize = 100;
 
-/// What all shards have in common.
 struct ExportJob<'a> {
     rows: RunRows<'a>,
     spec: ExportSpec,
@@ -67,7 +66,7 @@ struct ExportJob<'a> {
 
 /// Checks the template of the card, if there will be one, and that the input columns leave the
 /// names of the new columns free, as far as footers show.
-pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
+pub(crate) fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     if config.export.card {
         render_card(&config.card, None)?;
     }
@@ -85,7 +84,7 @@ pub fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
 
 /// Returns [`Error::Config`] if the run in `root` would export over one of its input files, or
 /// `export.to` is `root` or inside it.
-pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
+pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
     let canonical = |path: &Path| {
         let is_url = is_url(&path.to_string_lossy());
         let found = path.canonicalize().or_else(|_| std::path::absolute(path));
@@ -94,20 +93,15 @@ pub fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<
     let refused = |reason: String| Err(Error::config("export.to", reason));
     let (place, root) = (canonical(&config.export.place(root)), canonical(root));
     if config.export.to.is_some() && place.starts_with(&root) {
-        return refused(
-            "is in the run directory, whose folders belong to the run; without this setting, the \
-             export goes into its folder `export`"
-                .into(),
-        );
+        let reason =
+            "is in the run directory; without this setting, it is the folder `export` there";
+        return refused(reason.to_owned());
     }
     for folder in ["export", "removed"].map(|name| canonical(&place.join(name))) {
         let over = shards.iter().find(|shard| canonical(&shard.file).starts_with(&folder));
         if let Some(Shard { file, .. }) = over {
             let (folder, file) = (folder.display(), file.display());
-            return refused(format!(
-                "the export would write to {folder}, where the input file {file} is; name another \
-                 place"
-            ));
+            return refused(format!("would write to {folder}, where the input file {file} is"));
         }
     }
     Ok(())
@@ -171,40 +165,30 @@ fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     }
     let mut marker = ShardMarker::default();
     if config.pii.is_some() {
-        marker.files.push(write_pii_report(context, plan)?);
+        let mut counts = PiiCounts::new();
+        for shard in &plan.shards {
+            let path = run.pii_counts_file(shard);
+            let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
+            let found = run.read_output(Stage::Export, &shard.name, &path)?;
+            pii::add(&mut counts, found.ok_or_else(lost)?);
+        }
+        let report = json!({"settings": config.pii, "languages": counts});
+        marker.files.push(run.write_json(&run.pii_report_file(), &report)?);
     }
     if config.export.is_to_hub() {
-        publish(context, plan)?;
+        let mut files = Vec::new();
+        for shard in &plan.shards {
+            files.extend(run.done(Stage::Export, &shard.name)?.files);
+        }
+        let sent = files.iter().filter(|file| is_url(&file.path));
+        let sent: Vec<_> = sent.map(|file| (file.path.as_str(), &file.stamp)).collect();
+        remote::publish(&place_of(context).to_string_lossy(), &sent)?;
+        remove(&workplace_of(context))?;
     }
     if config.export.card {
         marker.files.push(write_card(context)?);
     }
     run.mark_shard(Stage::Export, REPORTS, &marker)
-}
-
-/// Commits the files that the shards of `plan` sent to the hub.
-fn publish(context: Context<'_>, plan: &Plan) -> Result<()> {
-    let mut files = Vec::new();
-    for shard in &plan.shards {
-        files.extend(context.run.done(Stage::Export, &shard.name)?.files);
-    }
-    let sent = files.iter().filter(|file| is_url(&file.path));
-    let sent: Vec<_> = sent.map(|file| (file.path.as_str(), &file.stamp)).collect();
-    remote::publish(&place_of(context).to_string_lossy(), &sent)?;
-    remove(&workplace_of(context))
-}
-
-fn write_pii_report(context: Context<'_>, plan: &Plan) -> Result<PartFile> {
-    let run = context.run;
-    let mut counts = PiiCounts::new();
-    for shard in &plan.shards {
-        let path = run.pii_counts_file(shard);
-        let lost = || Error::missing(&path, "is gone; export again (`--redo export`)");
-        let found = run.read_output(Stage::Export, &shard.name, &path)?;
-        pii::add(&mut counts, found.ok_or_else(lost)?);
-    }
-    let report = json!({"settings": context.config.pii, "languages": counts});
-    run.write_json(&run.pii_report_file(), &report)
 }
 
 /// Warns if the store of `to` does not answer, long before there is anything to export. This is no
@@ -297,19 +281,6 @@ struct ShardExport<'a> {
     next: usize,
 }
 
-/// Returns the entry of a finished `file` in the marker of its shard, and sends the file to the hub
-/// if it is for one.
-fn placed(context: Context<'_>, file: ExportedFile) -> Result<PartFile> {
-    let ExportedFile { mut path, rows, mut stamp } = file;
-    if context.config.export.is_to_hub() {
-        let url = place_of(context).join(path.strip_prefix(workplace_of(context)).unwrap_or(&path));
-        stamp.etag = Some(remote::upload_file(&path, stamp.bytes, &url.to_string_lossy())?);
-        remove(&path)?;
-        path = url;
-    }
-    Ok(context.run.file(&path, rows, stamp))
-}
-
 impl<'a> ShardExport<'a> {
     fn run(
         context: Context<'_>,
@@ -317,7 +288,12 @@ impl<'a> ShardExport<'a> {
         place: u64,
         shard: &'a Shard,
     ) -> Result<ShardMarker> {
-        let mut reader = open_rows(&job.columns, shard, context)?;
+        let (file, input) = (shard.input()?, &context.config.input);
+        let columns = job.columns.get(&shard.language).filter(|_| shard.num_rows.is_none());
+        let mut reader = match columns {
+            Some(columns) => RowReader::open_json(&file, input, columns.clone())?,
+            None => RowReader::open(&file, input)?,
+        };
         let embedded = context.run.done(Stage::Embed, &shard.name)?;
         let pii = context.config.pii.as_ref().map(|config| ShardRedactor::new(config, shard));
         let redactor = pii.transpose()?.flatten();
@@ -371,7 +347,6 @@ impl<'a> ShardExport<'a> {
         Err(Error::schema(&self.shard.file, EMBEDDINGS, reason))
     }
 
-    /// Groups `rows` of the shard by output file.
     fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let spec = &self.job.spec;
@@ -457,9 +432,8 @@ impl<'a> ShardExport<'a> {
         let mut lost = rows.iter().enumerate().filter(is_lost);
         if let Some((_, first)) = lost.next() {
             let reason = format!(
-                "its text is not in a column `{}` of its own, but elsewhere or inside JSON that is \
-                 exported as text, and cannot be replaced there; give all rows their texts in one \
-                 column",
+                "its text is not in a column `{}` of its own, and cannot be replaced elsewhere or \
+                 inside JSON that is exported as text; give all rows their texts in one column",
                 self.job.spec.text
             );
             let (path, count) = (self.shard.file.clone(), 1 + lost.count() as u64);
@@ -504,7 +478,6 @@ impl<'a> ShardExport<'a> {
         }
     }
 
-    /// Reads the next part and returns whether there was one.
     fn read_next_part(&mut self) -> Result<bool> {
         let Some(part) = self.rows.next_part()? else { return Ok(false) };
         if self.job.spec.embeddings.is_some() {
@@ -561,8 +534,16 @@ impl<'a> ShardExport<'a> {
         let run = context.run;
         for writer in self.writers.into_values() {
             context.check_held()?;
-            for file in writer.finish()? {
-                self.marker.files.push(placed(context, file)?);
+            for ExportedFile { mut path, rows, mut stamp } in writer.finish()? {
+                if context.config.export.is_to_hub() {
+                    let below = path.strip_prefix(workplace_of(context)).unwrap_or(&path);
+                    let url = place_of(context).join(below);
+                    let sent = remote::upload_file(&path, stamp.bytes, &url.to_string_lossy())?;
+                    stamp.etag = Some(sent);
+                    remove(&path)?;
+                    path = url;
+                }
+                self.marker.files.push(run.file(&path, rows, stamp));
             }
         }
         let Some(config) = &context.config.pii else { return Ok(self.marker) };

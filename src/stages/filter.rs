@@ -22,7 +22,6 @@ use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::read_documents;
 use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};
 
-/// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
 
 type CountsByLanguage = BTreeMap<String, FilterCounts>;
@@ -36,7 +35,8 @@ pub fn filter(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     let embedded = Embedded::of(run)?;
-    let mut filters = OpenFilters::open(config)?;
+    let open = |(name, filter)| Ok((name, (filter, open_filter(name, filter)?)));
+    let mut filters = OpenFilters(config.row_filters().map(open).collect::<Result<_>>()?);
     context.freeze(Stage::Filter, &filters.settings()?)?;
     let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
     if !work.is_over() {
@@ -81,13 +81,6 @@ pub fn check_robots(
 struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Box<dyn Filter>)>);
 
 impl<'a> OpenFilters<'a> {
-    fn open(config: &'a RunConfig) -> Result<Self> {
-        let open = |(name, config): (&'a str, &'a FilterConfig)| {
-            Ok((name, (config, open_filter(name, config)?)))
-        };
-        config.row_filters().map(open).collect::<Result<_>>().map(Self)
-    }
-
     /// Returns the settings that the verdicts depend on, including digests of the lists.
     fn settings(&self) -> Result<serde_json::Value> {
         let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, digests(&**filter)?)));
@@ -113,8 +106,17 @@ impl<'a> OpenFilters<'a> {
             for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
                 context.stop.check()?;
                 let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
-                let block = block.map(|at| documents.get(at)).collect();
-                let block = Block::read(block, &mut urls, texts.as_mut())?;
+                let documents: Vec<_> = block.map(|at| documents.get(at)).collect();
+                let of_column = |(&name, column): (&&'a str, &mut ColumnValues<'_>)| {
+                    let mut url =
+                        |it: &DocumentInfo<'_>| Ok(column.value(it.row)?.map(str::to_owned));
+                    Ok((name, documents.iter().map(&mut url).collect::<Result<_>>()?))
+                };
+                let urls = urls.iter_mut().map(of_column).collect::<Result<_>>()?;
+                let texts = texts.as_mut().map_or(Ok(Vec::new()), |texts| {
+                    documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect()
+                })?;
+                let block = Block { documents, urls, texts };
                 self.judge(&block, context.stop, &mut counts, &mut verdicts)?;
             }
             context.progress.advance(documents.len() as u64, 0);
@@ -145,8 +147,14 @@ impl<'a> OpenFilters<'a> {
             let places: Vec<usize> = (0..block.documents.len())
                 .filter(|&at| config.is_for(block.documents[at].language))
                 .collect();
-            let seen: Vec<FilteredDocument<'_>> =
-                places.iter().map(|&at| block.seen(at, config.url_column())).collect();
+            let urls = config.url_column().and_then(|name| block.urls.get(name));
+            let seen = |&at: &usize| {
+                let DocumentInfo { id, language, .. } = block.documents[at];
+                let text = block.texts.get(at).and_then(Option::as_deref);
+                let url = urls.and_then(|urls| urls[at].as_deref());
+                FilteredDocument { id, language, url, text }
+            };
+            let seen: Vec<FilteredDocument<'_>> = places.iter().map(seen).collect();
             for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
                 let document = block.documents[at];
                 let language = document.language.to_owned();
@@ -160,32 +168,30 @@ impl<'a> OpenFilters<'a> {
             let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
             decide(text, of_document.iter_mut().map(|(_, _, action, finding)| (action, finding)));
             for (_, filter, action, finding) in &*of_document {
-                verdicts.push(&block.documents[at], filter, *action, finding);
+                verdicts.push(&block.documents[at], finding.row(filter, *action));
             }
         }
         Ok(())
     }
 
-    /// Adds up the counts of every shard of `plan` and writes a report for each filter.
     fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
         let run = context.run;
-        let mut reports: BTreeMap<&str, CountsByLanguage> =
-            self.0.keys().map(|name| (*name, CountsByLanguage::new())).collect();
+        let mut reports: BTreeMap<String, CountsByLanguage> = BTreeMap::new();
         for shard in &plan.shards {
             let path = run.verdict_counts_file(shard);
             let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
             let counts: BTreeMap<String, CountsByLanguage> =
                 run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
             for (name, by_language) in counts {
-                let Some(report) = reports.get_mut(name.as_str()) else { continue };
+                let report = reports.entry(name).or_default();
                 for (language, found) in by_language {
                     report.entry(language).or_default().add(found);
                 }
             }
         }
         let mut marker = ShardMarker::default();
-        for (name, mut languages) in reports {
-            let Some((config, filter)) = self.0.get(name) else { continue };
+        for (&name, (config, filter)) in &self.0 {
+            let mut languages = reports.remove(name).unwrap_or_default();
             let mut total = FilterCounts::default();
             for found in languages.values_mut() {
                 total.add(found.clone());
@@ -232,43 +238,10 @@ impl<'a> OpenFilters<'a> {
     }
 }
 
-/// Consecutive documents with the columns that filters need.
 struct Block<'d, 'a> {
     documents: Vec<DocumentInfo<'d>>,
     /// By column name.
     urls: BTreeMap<&'a str, Vec<Option<String>>>,
     /// Empty if no filter needs texts.
     texts: Vec<Option<String>>,
-}
-
-impl<'d, 'a> Block<'d, 'a> {
-    /// Reads the columns of `documents`, which follow those of the block before.
-    fn read(
-        documents: Vec<DocumentInfo<'d>>,
-        columns: &mut BTreeMap<&'a str, ColumnValues<'_>>,
-        texts: Option<&mut Texts<'_>>,
-    ) -> Result<Self> {
-        let mut urls = BTreeMap::new();
-        for (&name, column) in columns {
-            let value =
-                |document: &DocumentInfo<'_>| Ok(column.value(document.row)?.map(str::to_owned));
-            urls.insert(name, documents.iter().map(value).collect::<Result<_>>()?);
-        }
-        let texts = texts.map_or(Ok(Vec::new()), |texts| {
-            documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect::<Result<_>>()
-        })?;
-        Ok(Self { documents, urls, texts })
-    }
-
-    /// Returns document `at` with the URL of the column `url`.
-    fn seen(&self, at: usize, url: Option<&str>) -> FilteredDocument<'_> {
-        let DocumentInfo { id, language, .. } = self.documents[at];
-        let urls = url.and_then(|name| self.urls.get(name));
-        FilteredDocument {
-            id,
-            language,
-            url: urls.and_then(|urls| urls[at].as_deref()),
-            text: self.texts.get(at).and_then(Option::as_deref),
-        }
-    }
 }

@@ -6,9 +6,8 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use polysift_base::error::Result;
-use polysift_config::FilterAction;
 use polysift_corpus::Context;
-use polysift_corpus::filter::{Finding, Verdict};
+use polysift_corpus::filter::Verdict;
 use polysift_data::input::{DocumentBuilder, DocumentInfo};
 use polysift_data::parts::{FoundRow, VerdictRows, write_verdicts};
 use polysift_runs::run::{DocumentAmount, PartFile};
@@ -24,15 +23,9 @@ pub(crate) struct ShardVerdicts {
 }
 
 impl ShardVerdicts {
-    pub(crate) fn push(
-        &mut self,
-        document: &DocumentInfo<'_>,
-        filter: &str,
-        action: FilterAction,
-        finding: &Finding,
-    ) {
+    pub(crate) fn push(&mut self, document: &DocumentInfo<'_>, found: FoundRow) {
         self.documents.push(document);
-        self.found.push(finding.row(filter, action));
+        self.found.push(found);
     }
 
     /// Writes the file `path`; returns its entry in a marker.

@@ -33,7 +33,7 @@ const FIRST_ROWS: usize = 16;
 /// Checks what later stages will read: heads load and fit the encoder, and heads without a file can
 /// be trained on their samples, unless `run` has them already. Returns the heads to train. Warns if
 /// the export store does not answer.
-pub fn check_inputs(
+pub(crate) fn check_inputs(
     config: &RunConfig,
     plan: &Plan,
     run: Option<&RunDir>,
@@ -126,10 +126,7 @@ fn check_loaded(
         });
         match (checked, &head.fallback) {
             (Err(Error::Missing { .. }), Some(other)) if served.is_empty() => {
-                tracing::warn!(
-                    head = name,
-                    "has no file for these languages; `{other}` scores them"
-                );
+                tracing::warn!(head = name, "no file for these languages; `{other}` scores them");
             }
             (checked, _) => checked?,
         }
@@ -145,14 +142,13 @@ fn check_loaded(
 
 /// Checks that the first files have the id column, if the settings name another than the default.
 /// Returns [`Error::Schema`] of the first file if all of them lack it.
-pub fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
+pub(crate) fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
     if config.input.id == InputConfig::default().id {
         return Ok(());
     }
     check_column(config, plan, &config.input.id, ColumnKind::Id)
 }
 
-/// Checks that one of the first files that can be opened has the `column`.
 fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind) -> Result<()> {
     let look = |shard: &Shard| -> Result<()> {
         let file = shard.input()?;
@@ -173,7 +169,7 @@ fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind)
 }
 
 /// Warns of settings that are probably wrong: nothing is selected, or languages lack a usual code.
-pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
+pub(crate) fn warn_of_settings(config: &RunConfig, plan: &Plan) {
     let mut languages = config.languages.keys().map(String::as_str).chain([DEFAULT_LANGUAGE]);
     let selects =
         languages.any(|language| config.thresholds(language) != LanguageThresholds::default());
@@ -200,27 +196,21 @@ pub fn warn_of_settings(config: &RunConfig, plan: &Plan) {
         );
     }
     for language in &languages {
-        if let Some(code) = usual_code(language) {
-            tracing::warn!(
-                "the language `{language}` is no code as `fra_Latn` (ISO 639-3 and script), by which heads and rates \
-                 are found{code}"
-            );
+        let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
+        let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
+        let usual = iso_639_3(code);
+        if language == UNDETERMINED_LANGUAGE
+            || is_script && usual.is_some_and(|(known, _)| known == code)
+        {
+            continue;
         }
+        let usual = usual.map(|(code, name)| format!("; the code of {name} is `{code}`"));
+        let usual = usual.unwrap_or_default();
+        tracing::warn!(
+            "the language `{language}` is no code as `fra_Latn` (ISO 639-3 and script), by which heads and rates \
+             are found{usual}"
+        );
     }
-}
-
-/// Returns the hint on the right code in a warning about a language that is not an ISO 639-3 code,
-/// alone or with a script; `None` for a valid code.
-fn usual_code(language: &str) -> Option<String> {
-    let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
-    let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
-    if language == UNDETERMINED_LANGUAGE
-        || is_script && iso_639_3(code).is_some_and(|(known, _)| known == code)
-    {
-        return None;
-    }
-    let usual = iso_639_3(code).map(|(code, name)| format!("; the code of {name} is `{code}`"));
-    Some(usual.unwrap_or_default())
 }
 
 /// Returns the width of the first embedding in the input; `None` if the first rows have none.

@@ -58,11 +58,12 @@ mod margin;
 #[cfg(test)]
 mod tests;
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::OnceLock;
 
 use rayon::prelude::*;
 
-use documents::{RoundDocuments, RunScores};
+use documents::RunScores;
 use polysift_base::error::{Error, Result};
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::{encoder_digest, is_precise, precise_settings, recipe};
@@ -109,7 +110,6 @@ pub fn refine(context: Context<'_>) -> Result<()> {
 }
 
 impl RunScores<'_> {
-    /// Does the rounds that are left, then writes the refined scores and the report.
     fn all_rounds(&self) -> Result<()> {
         for round in 0.. {
             self.context.stop.check()?;
@@ -145,12 +145,14 @@ impl RunScores<'_> {
     /// Does the rest of a round; returns the number of documents of the whole round.
     fn round(&self, round: usize) -> Result<u64> {
         let Context { run, progress, stop, .. } = self.context;
-        let chosen = RoundDocuments::choose(self, round)?;
+        let (sample, near) = match round {
+            0 => (self.sample()?, BTreeMap::new()),
+            _ => (HashSet::new(), self.near_thresholds(round)?),
+        };
+        let chosen = |shard: (u64, &Shard)| self.chosen(round, shard, &sample, &near);
         let shards = self.shards();
-        let counts: Vec<u64> = shards
-            .par_iter()
-            .map(|&(place, shard)| Ok(chosen.of_shard(place, shard)?.0.len() as u64))
-            .collect::<Result<_>>()?;
+        let count = |&shard: &(u64, &Shard)| Ok(chosen(shard)?.0.len() as u64);
+        let counts: Vec<u64> = shards.par_iter().map(count).collect::<Result<_>>()?;
         let total = counts.iter().sum();
         tracing::info!(round, documents = total, "scoring again in a more precise type");
         progress.begin("refine", Some(total), "documents");
@@ -162,7 +164,7 @@ impl RunScores<'_> {
                 progress.advance(count, 0);
                 return Ok(());
             }
-            let marker = self.score_again(round, shard, chosen.of_shard(place, shard)?)?;
+            let marker = self.score_again(round, shard, chosen((place, shard))?)?;
             run.mark_shard(Stage::Refine, &key, &marker)
         });
         progress.end();
@@ -281,7 +283,6 @@ impl RunScores<'_> {
         })
     }
 
-    /// Writes the report after `rounds` rounds and marks the stage done.
     fn write_report(&self, rounds: usize) -> Result<()> {
         let run = self.context.run;
         let precision = precise_settings(self.context)?.precision;

@@ -44,26 +44,17 @@ pub struct RunRequest<'a> {
     pub stop: &'a Stop,
 }
 
-/// A process that has joined a run whose inputs are checked.
-pub struct JoinedRun<'a> {
-    request: RunRequest<'a>,
-    run: RunDir,
-    worker: Worker,
-    /// The plan; `None` if it is not needed before the stages read it themselves.
-    plan: Option<Plan>,
-}
-
-impl<'a> JoinedRun<'a> {
+impl RunRequest<'_> {
     /// Checks what the stages will read and joins the run. The checks come before a directory is
     /// created and before hours of work. Only embedding, a cascade and training can begin a run.
     /// Returns [`Error::Config`] for a `redo` that is impossible; [`Error::Missing`] for a run that
-    /// does not exist; the error of [`RunDir::check_settings`].
-    pub fn join(request: RunRequest<'a>) -> Result<Self> {
-        let RunRequest { config, root, stages, redo, task, hub, stop } = request;
+    /// does not exist; the error of [`RunDir::check_settings`]. The plan is `None` if it is not
+    /// needed before the stages read it themselves.
+    pub fn join(&self) -> Result<(RunDir, Worker, Option<Plan>)> {
+        let Self { config, root, stages, redo, task, hub, stop } = *self;
         check_redo(redo, stages)?;
         if redo == Some(Stage::Embed) && config.cascade.is_some() {
-            let reason = "`embed` follows from the cascade; give `polysift run --redo cascade`, which \
-                          discards both";
+            let reason = "`embed` follows from the cascade; give `polysift run --redo cascade`";
             return Err(Error::config("--redo", reason));
         }
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
@@ -103,18 +94,18 @@ impl<'a> JoinedRun<'a> {
         if task.is_none() {
             worker.clean_up(stop, None)?;
         }
-        Ok(Self { request, run, worker, plan })
+        Ok((run, worker, plan))
     }
 
-    /// Returns this process as a worker on the run.
-    pub fn worker(&self) -> &Worker {
-        &self.worker
-    }
-
-    /// Returns the arguments of the stages; `progress` receives their progress.
-    pub fn context<'b>(&'b self, progress: &'b dyn Progress) -> Context<'b> {
-        let RunRequest { config, stages, redo, task, hub, stop, .. } = self.request;
-        let context = Context::observing(config, &self.run, hub, stop, progress, &self.worker);
+    /// Returns the arguments of the stages on the joined `run`.
+    pub fn context<'b>(
+        &'b self,
+        run: &'b RunDir,
+        worker: &'b Worker,
+        progress: &'b dyn Progress,
+    ) -> Context<'b> {
+        let Self { config, stages, redo, task, hub, stop, .. } = *self;
+        let context = Context::observing(config, run, hub, stop, progress, worker);
         Context { redo, task, waits: task.is_none() || stages.len() > 1, ..context }
     }
 
@@ -124,9 +115,10 @@ impl<'a> JoinedRun<'a> {
     pub fn run(
         &self,
         context: Context<'_>,
+        plan: Option<&Plan>,
         around: impl Fn(Stage, &dyn Fn() -> Result<()>) -> Result<()>,
     ) -> Result<Vec<Stage>> {
-        let stages = self.ordered(context)?;
+        let stages = ordered(context, self.stages, plan)?;
         // A stage that the settings lack discards nothing itself; `cascade` alone refuses to run.
         let is_lacking = |stage: &Stage| !stages_of(context.config).contains(stage);
         let lacking = context.redo.filter(is_lacking).filter(|_| stages != [Stage::Cascade]);
@@ -135,62 +127,61 @@ impl<'a> JoinedRun<'a> {
         let embed = stages.iter().position(|stage| *stage == Stage::Embed);
         let mut next = 0;
         while let Some(&stage) = stages.get(next) {
-            around(stage, &|| self.run_stage(context, stage))?;
+            around(stage, &|| run_stage(context, plan, stage))?;
             next += 1;
             if repairs && stage == Stage::Threshold && repair(context)? {
-                let reason = "the audit does not prove the recall of the cascade; more documents are \
-                              to be encoded: run the stages again, from `embed` on";
+                let reason =
+                    "the audit does not prove the recall: run the stages again from `embed` on";
                 next = embed.ok_or_else(|| Error::missing(context.run.root(), reason))?;
             }
         }
         Ok(stages)
     }
+}
 
-    /// Orders the stages: heads are trained first with a cascade, or if they need nothing of the
-    /// corpus.
-    fn ordered(&self, context: Context<'_>) -> Result<Vec<Stage>> {
-        let (stages, plan) = (self.request.stages, self.plan.as_ref());
-        if context.config.cascade.is_some() && stages.len() > 1 {
-            plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
-            let mut ordered = stages_of(context.config);
-            ordered.retain(|stage| stages.contains(stage));
-            return Ok(ordered);
-        }
-        let is_run = |stage: &Stage| *stage != Stage::Cascade || stages.len() == 1;
-        let mut stages: Vec<Stage> = stages.iter().copied().filter(is_run).collect();
-        // Heads are trained before the corpus is embedded, so that their errors show early: if the
-        // plan tells the languages and nothing is embedded yet. One of many tasks keeps the order
-        // of the stages, since it would have to wait for other tasks first. A redo discards the
-        // heads too; with changed settings, a mismatch of the embeddings should be reported first.
-        if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
-            && context.task.is_none()
-            && context.redo != Some(Stage::Embed)
-            && context.run.frozen_settings(Stage::Embed)?.is_none()
-            && planned_languages(context.config, plan).is_some()
-        {
-            context.run.freeze_plan(plan)?; // the heads depend on its languages
-            stages.swap(0, 1);
-        }
-        Ok(stages)
+/// Orders the stages: heads are trained first with a cascade, or if they need nothing of the
+/// corpus.
+fn ordered(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
+    if context.config.cascade.is_some() && stages.len() > 1 {
+        plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
+        let mut ordered = stages_of(context.config);
+        ordered.retain(|stage| stages.contains(stage));
+        return Ok(ordered);
     }
+    let is_run = |stage: &Stage| *stage != Stage::Cascade || stages.len() == 1;
+    let mut stages: Vec<Stage> = stages.iter().copied().filter(is_run).collect();
+    // Heads are trained before the corpus is embedded, so that their errors show early: if the
+    // plan tells the languages and nothing is embedded yet. One of many tasks keeps the order
+    // of the stages, since it would have to wait for other tasks first. A redo discards the
+    // heads too; with changed settings, a mismatch of the embeddings should be reported first.
+    if let (Some(plan), [Stage::Embed, Stage::Train, ..]) = (plan, &stages[..])
+        && context.task.is_none()
+        && context.redo != Some(Stage::Embed)
+        && context.run.frozen_settings(Stage::Embed)?.is_none()
+        && planned_languages(context.config, plan).is_some()
+    {
+        context.run.freeze_plan(plan)?; // the heads depend on its languages
+        stages.swap(0, 1);
+    }
+    Ok(stages)
+}
 
-    fn run_stage(&self, context: Context<'_>, stage: Stage) -> Result<()> {
-        context.stop.check()?;
-        let planned = |stage: fn(Context<'_>, &Plan) -> Result<()>| match &self.plan {
-            Some(plan) => stage(context, plan),
-            None => stage(context, &context.run.plan()?),
-        };
-        match stage {
-            Stage::Cascade => planned(cascade),
-            Stage::Embed => planned(|context, plan| embed(context, plan, None)),
-            Stage::Train => train(context),
-            Stage::Score => score(context),
-            Stage::Filter => filter(context),
-            Stage::Deduplicate => deduplicate(context),
-            Stage::Refine => refine(context),
-            Stage::Threshold => threshold(context),
-            Stage::Export => export(context),
-        }
+fn run_stage(context: Context<'_>, plan: Option<&Plan>, stage: Stage) -> Result<()> {
+    context.stop.check()?;
+    let planned = |stage: fn(Context<'_>, &Plan) -> Result<()>| match plan {
+        Some(plan) => stage(context, plan),
+        None => stage(context, &context.run.plan()?),
+    };
+    match stage {
+        Stage::Cascade => planned(cascade),
+        Stage::Embed => planned(|context, plan| embed(context, plan, None)),
+        Stage::Train => train(context),
+        Stage::Score => score(context),
+        Stage::Filter => filter(context),
+        Stage::Deduplicate => deduplicate(context),
+        Stage::Refine => refine(context),
+        Stage::Threshold => threshold(context),
+        Stage::Export => export(context),
     }
 }
 

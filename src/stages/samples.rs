@@ -95,7 +95,6 @@ pub(crate) fn embed_samples(
     Ok(EmbeddedTexts { values, width, chunk_offsets: (0..=texts.len()).collect() })
 }
 
-/// Returns the file name for content that is identified by `bytes`.
 fn name(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..NAME_DIGITS].to_owned()
 }

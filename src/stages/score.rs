@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
-use polysift_config::{ChunkRule, Chunks, EmbeddingDtype};
+use polysift_config::{ChunkRule, Chunks};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
@@ -15,7 +15,7 @@ use polysift_corpus::work::{own_shards, score_keys};
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
-use polysift_heads::head::{DocumentScore, RowHead, ScoreScratch};
+use polysift_heads::head::{DocumentScore, ScoreScratch};
 use polysift_heads::vectors::BLOCK_ROWS;
 use polysift_runs::run::{PartFile, Shard, ShardMarker, Stage};
 
@@ -66,10 +66,8 @@ fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
                 continue;
             }
             let path = context.run.root().to_owned();
-            let difference =
-                format!("  the cascade was made with another head {name} of {language}");
-            let hint = "give `polysift run --redo cascade` to make it, and what follows from it, \
-                        again";
+            let difference = format!("  the cascade has another head {name} of {language}");
+            let hint = "give `polysift run --redo cascade` to make it and what follows again";
             return Err(Error::Mismatch { path, difference, hint: hint.into() });
         }
     }
@@ -79,32 +77,26 @@ fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
 /// Checks that the heads fit the encoder and the recipe of the corpus.
 fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
-    // How embeddings were made, and the type in which they are stored.
-    let made = |stage| -> Result<Option<(FrozenEncoder, Option<EmbeddingDtype>)>> {
-        let frozen = FrozenEmbeddings::read(run, stage)?;
-        let dtype = frozen.dtype();
-        Ok(frozen.encoder.map(|encoder| (encoder, dtype)))
-    };
-    let Some(corpus) = made(Stage::Embed)? else { return Ok(()) };
-    let (encoder, dtype) = &corpus;
-    if encoder.is_foreign() {
+    let corpus = FrozenEmbeddings::read(run, Stage::Embed)?;
+    let Some(encoder) = corpus.encoder.as_ref().filter(|encoder| !encoder.is_foreign()) else {
         return Ok(());
-    }
+    };
     let FrozenEncoder::Run { recipe, precision } = encoder else {
         let of_embeddings = context.config.heads.keys().find(|name| heads.is_encoded(name));
         return of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)));
     };
     let checked = heads.check_recipe(recipe);
     // Heads of texts are trained without an encoder.
-    let Some(samples) = made(Stage::Train)? else { return checked };
+    let samples = FrozenEmbeddings::read(run, Stage::Train)?;
+    let Some(trained) = &samples.encoder else { return checked };
     let precise =
         FrozenEncoder::Run { recipe: recipe.clone(), precision: refined_precision(*precision) };
-    let is_refined = context.config.selection.refine && samples == (precise, *dtype);
-    if samples == corpus || is_refined || samples.0.digest() != encoder.digest() {
+    let is_equal = trained == encoder || context.config.selection.refine && *trained == precise;
+    if is_equal && samples.dtype() == corpus.dtype() || trained.digest() != encoder.digest() {
         return checked;
     }
     let [samples, corpus] =
-        [samples, corpus].map(|(encoder, dtype)| json!({"encoder": encoder, "embeddings": dtype}));
+        [samples, corpus].map(|it| json!({"encoder": it.encoder, "embeddings": it.dtype()}));
     let difference =
         format!("  the heads were trained with {samples}\n  the corpus is embedded with {corpus}");
     let hint = "train again with `--redo train`, or embed again with `--redo embed`".into();
@@ -137,7 +129,19 @@ fn score_shard(
         let input = &context.config.input;
         let open = |column| ColumnValues::open(&file, input, column, ColumnKind::Scalar);
         let mut column = head.column().map(open).transpose()?;
-        let parts = in_turn(&mut |path| score_documents(context, head, column.as_mut(), path));
+        let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
+            if document.num_bytes == 0 {
+                return Ok(None);
+            }
+            let value = column.as_mut().map_or(Ok(None), |column| column.number(document.row))?;
+            Ok(head.score(document.id, value))
+        };
+        let parts = in_turn(&mut |path| {
+            context.stop.check()?;
+            let documents = read_documents(path)?;
+            let scores = documents.iter().map(&mut score).collect::<Result<_>>()?;
+            Ok(ScoreRows { documents, scores })
+        });
         column.map_or(Ok(()), ColumnValues::finish)?;
         parts
     } else if heads.is_text(name) {
@@ -158,7 +162,6 @@ fn score_shard(
     Ok(marker)
 }
 
-/// Number of rows by outcome.
 type Counts = BTreeMap<&'static str, u64>;
 
 fn counts(scored: &ScoreRows) -> Counts {
@@ -188,26 +191,6 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
         let (width, chunks) = (scan.hidden_size, (&values[..], &chunk_offsets[..]));
         scores.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
-    Ok(ScoreRows { documents, scores })
-}
-
-/// Scores the documents with text of the part `path`; `column` is positioned before the first.
-fn score_documents(
-    context: Context<'_>,
-    head: &RowHead,
-    mut column: Option<&mut ColumnValues<'_>>,
-    path: &Path,
-) -> Result<ScoreRows> {
-    context.stop.check()?;
-    let documents = read_documents(path)?;
-    let mut score = |document: DocumentInfo<'_>| -> Result<Option<DocumentScore>> {
-        if document.num_bytes == 0 {
-            return Ok(None);
-        }
-        let value = column.as_mut().map_or(Ok(None), |column| column.number(document.row))?;
-        Ok(head.score(document.id, value))
-    };
-    let scores = documents.iter().map(&mut score).collect::<Result<_>>()?;
     Ok(ScoreRows { documents, scores })
 }
 

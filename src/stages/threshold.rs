@@ -45,16 +45,10 @@ fn warn_of_misses(language: &str, selection: &Selection, cascade: Option<&Cascad
     }
     let (Some(proof), Some(config)) = (&selection.cascade, cascade) else { return };
     for recall in proof.recalls.iter().filter(|recall| !recall.is_proved) {
-        let rate = json!(recall.rate);
-        let hint =
-            if config.repair { "" } else { "; `--cascade-repair` encodes more until it does" };
-        tracing::warn!(
-            language,
-            head = recall.head,
-            %rate,
-            "the audit proves a recall of {:.4} and not of {}{hint}",
-            recall.lower_bound,
-            config.recall
-        );
+        let (head, rate) = (&recall.head, json!(recall.rate));
+        let (found, wanted) = (recall.lower_bound, config.recall);
+        let hint = if config.repair { "" } else { "; `--cascade-repair` encodes more until then" };
+        tracing::warn!(language, head, %rate,
+            "the audit proves a recall of {found:.4} and not of {wanted}{hint}");
     }
 }

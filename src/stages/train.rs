@@ -38,16 +38,11 @@ pub fn train(context: Context<'_>) -> Result<()> {
     }
     let jobs = jobs(context.config, corpus_languages(context)?.as_ref())?;
     if jobs.is_empty() {
-        tracing::warn!(
-            "no head has labelled samples for a language of the corpus; nothing to train"
-        );
+        tracing::warn!("no head has samples for a language of the corpus; nothing to train");
         return context.discard_redone(Stage::Train);
     }
-    let model = if jobs.iter().all(|job| job.head.kind.is_of_texts()) {
-        None // no embeddings are needed
-    } else {
-        Some(load_model(context, Stage::Train)?)
-    };
+    let needs_embeddings = jobs.iter().any(|job| !job.head.kind.is_of_texts());
+    let model = needs_embeddings.then(|| load_model(context, Stage::Train)).transpose()?;
     let settings = settings(context, &jobs, model.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(TrainingJob::key).collect();
@@ -264,8 +259,7 @@ fn draw_negatives(
     let mut shards: BTreeMap<String, Vec<(u64, &Shard)>> = BTreeMap::new();
     let is_of_all = job.serves == [ALL_LANGUAGES];
     if planned_languages(config, &plan).is_none() && !is_of_all {
-        let reason = "need the language of each file (`{lang}` in `input.files`), or a head for \
-                      all languages";
+        let reason = "need `{lang}` in `input.files`, or else a head for all languages";
         return Err(Error::config(place, reason));
     }
     for (at, shard) in (0..).zip(&plan.shards) {
@@ -365,13 +359,8 @@ fn training_set(
     let (labelled, skipped) = read_samples(&job.files, &config.input, &columns)?;
     let SkippedRows { without_text, without_label, malformed } = skipped;
     if without_text + without_label + malformed > 0 {
-        tracing::warn!(
-            head = job.name,
-            without_text,
-            without_label,
-            malformed,
-            "rows are left out"
-        );
+        let head = job.name;
+        tracing::warn!(head, without_text, without_label, malformed, "rows are left out");
     }
     let labels: Vec<_> = labelled.iter().map(|s| (s.label, s.split)).collect();
     job.check(&labels)?;

@@ -53,7 +53,7 @@ use polysift_config::{Chunks, EncoderConfig};
 const BYTES_PER_TOKEN: usize = if cfg!(test) { 2 } else { 16 };
 
 /// One tokenized document.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Tokenized {
     /// Token ids of each chunk with its special tokens, at most `max_tokens`. There is at least one
     /// chunk; a text without content gives `<s></s>`. Only the first chunk under [`Chunks::First`].

@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::full_run::{FullRun, PassEncoder, logits};
+use super::full_run::{FullRun, PassEncoder, cost, logit, scores};
 use super::pilot::Pilot;
 use polysift_base::error::Result;
 use polysift_base::io::write_atomic;
-use polysift_config::{FirstPass, HeadConfig, HeadKind};
+use polysift_config::{Chunks, FirstPass, HeadConfig, HeadKind};
 use polysift_corpus::cascaded::LanguageCascade;
 use polysift_corpus::{Context, Heads};
 use polysift_data::input::{DocumentBuilder, DocumentReader, LANG, Split};
@@ -27,7 +27,6 @@ const VALIDATION: usize = 5;
 /// Predicted scores by head and document. A document without one has infinity, so it is encoded.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
-/// A trained first pass of a language.
 pub(super) struct TrainedPass<'a> {
     full: &'a FullRun<'a>,
     /// True if the run's own heads score the embeddings too, and the ridge heads predict the rest.
@@ -38,7 +37,6 @@ pub(super) struct TrainedPass<'a> {
     heads: Heads,
 }
 
-/// Returns the settings of the ridge head of `pass` for `head`.
 fn head_config(run: &RunDir, pass: FirstPass, head: &str) -> HeadConfig {
     let path = path(run, pass, head, LANG).to_string_lossy().into_owned();
     HeadConfig { kind: HeadKind::Ridge, path: Some(path), ..HeadConfig::default() }
@@ -77,7 +75,7 @@ impl<'a> TrainedPass<'a> {
         let (hidden_size, embeddings) = (embedded.width, embedded.values);
         let none = Samples::default();
         let mut samples = Samples { ids, splits, texts, hidden_size, embeddings, ..none };
-        let mut heads = Vec::new();
+        let mut files = Vec::new();
         for ((name, targets), known) in names.iter().zip(&targets).zip(known) {
             samples.labels =
                 usable.iter().zip(known).map(|(&at, known)| targets[at] - known).collect();
@@ -85,12 +83,11 @@ impl<'a> TrainedPass<'a> {
             let samples = &samples;
             let request =
                 TrainingRequest { name, language, config, samples, seed, provenance, stop };
-            heads.push((path(run, pass, name, language), train_head(&request)?.to_bytes()?));
+            let path = path(run, pass, name, language);
+            let bytes = train_head(&request)?.to_bytes()?;
+            files.push(run.file(&path, 1, write_atomic(&path, &bytes)?));
         }
-        let write = |(path, bytes): (PathBuf, Vec<u8>)| {
-            Ok(run.file(&path, 1, write_atomic(&path, &bytes)?))
-        };
-        heads.into_iter().map(write).collect()
+        Ok(files)
     }
 
     /// Loads `pass` of `language`, which predicts the heads `names`, in ascending order.
@@ -112,25 +109,20 @@ impl<'a> TrainedPass<'a> {
         let Self { full, language, heads, .. } = self;
         let embedded = self.encoder.embed(texts, full.context.stop)?;
         let of_head = |name: &String| {
-            let mut scores = logits(heads, name, language, texts, &embedded)?;
+            let scores = scores(heads, name, language, texts, &embedded)?;
+            let mut logits: Vec<f32> = scores.into_iter().map(logit).collect();
             if self.adds_own_heads {
                 let known = full.targets(name, language, texts, &embedded)?;
-                scores.iter_mut().zip(known).for_each(|(score, known)| *score += known);
+                logits.iter_mut().zip(known).for_each(|(logit, known)| *logit += known);
             }
-            let or_encoded = |score: f32| if score.is_nan() { f32::INFINITY } else { score };
-            Ok((name.clone(), scores.into_iter().map(or_encoded).collect()))
+            let or_encoded = |logit: f32| if logit.is_nan() { f32::INFINITY } else { logit };
+            Ok((name.clone(), logits.into_iter().map(or_encoded).collect()))
         };
         self.names.iter().map(of_head).collect()
     }
 
-    /// Returns the FLOPs of the encoder for `texts`.
     pub(super) fn flops(&self, texts: &[&str]) -> Result<f64> {
-        let model = &self.encoder.model;
-        let of_text = |text: &&str| {
-            let tokens =
-                (model.tokenizer.chunks(text)?.first()).map_or(0.0, |ids| ids.len() as f64);
-            Ok(tokens * model.encoder.info().flops_per_token(tokens))
-        };
+        let of_text = |text: &&str| Ok(cost(&self.encoder.model, Chunks::First, text)?.1);
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
 
@@ -192,7 +184,6 @@ pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -
     margins
 }
 
-/// Returns the file of `pass` for `head` of `language`.
 pub(super) fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
     folder.join(head).join(format!("{language}.safetensors"))

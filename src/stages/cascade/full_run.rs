@@ -10,6 +10,7 @@ use polysift_config::{
     CascadeConfig, Chunks, DeviceChoice, EncoderConfig, EncoderPrecision, FirstPass,
 };
 use polysift_corpus::{Context, Heads};
+use polysift_data::parts::DocumentScore;
 use polysift_encoder::{EmbeddedTexts, Model, load};
 use polysift_runs::run::Plan;
 
@@ -64,29 +65,41 @@ impl FullRun<'_> {
         embedded: &EmbeddedTexts,
     ) -> Result<Vec<f32>> {
         let sign = self.heads.sign(name, language);
-        let logits = logits(self.heads, name, language, texts, embedded)?;
-        Ok(logits.into_iter().map(|logit| sign * logit).collect())
+        let scores = scores(self.heads, name, language, texts, embedded)?;
+        Ok(scores.into_iter().map(|score| sign * logit(score)).collect())
     }
 }
 
 impl PassEncoder {
-    /// Returns the embeddings of the first chunks of `texts`.
     pub(super) fn embed(&self, texts: &[&str], stop: &Stop) -> Result<EmbeddedTexts> {
         let Self { settings, model } = self;
         model.embed_texts(texts, Chunks::First, settings, stop, &mut |_, _| {})
     }
 }
 
-/// Returns the logits of the head `name` of `language`, NaN for documents without one.
-pub(super) fn logits(
+pub(super) fn scores(
     heads: &Heads,
     name: &str,
     language: &str,
     texts: &[&str],
     embedded: &EmbeddedTexts,
-) -> Result<Vec<f32>> {
+) -> Result<Vec<Option<DocumentScore>>> {
     let languages = vec![language; texts.len()];
     let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-    let scores = heads.score_embedded(name, &languages, &some, embedded)?;
-    Ok(scores.into_iter().map(|score| score.map_or(f32::NAN, |score| score.logit)).collect())
+    heads.score_embedded(name, &languages, &some, embedded)
+}
+
+pub(super) fn logit(score: Option<DocumentScore>) -> f32 {
+    score.map_or(f32::NAN, |score| score.logit)
+}
+
+/// Returns the tokens of the encoded chunks of `text`, and the FLOPs to encode them.
+pub(super) fn cost(model: &Model, encoded: Chunks, text: &str) -> Result<(usize, f64)> {
+    let mut chunks = model.tokenizer.chunks(text)?;
+    if encoded == Chunks::First {
+        chunks.truncate(1);
+    }
+    let flops = |tokens: f64| tokens * model.encoder.info().flops_per_token(tokens);
+    let lengths = chunks.iter().map(Vec::len);
+    Ok((lengths.clone().sum(), lengths.map(|tokens| flops(tokens as f64)).sum()))
 }

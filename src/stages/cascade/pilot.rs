@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::full_run::FullRun;
+use super::full_run::{FullRun, cost, logit, scores};
 use crate::draw::draw_texts;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
@@ -22,15 +22,16 @@ use polysift_selection::{
 
 /// Documents with text of a language, in random order.
 pub(super) struct Pilot {
-    /// Number of rows of the language.
     pub(super) rows: u64,
     /// Ordinals of the documents in the corpus.
     ordinals: Vec<u64>,
+    /// The ordinals in words.
+    ids: Vec<String>,
     texts: Vec<String>,
     /// By head of the run, then by document; `None` for heads that do not look at the text.
     scores: Vec<Vec<Option<DocumentScore>>>,
     /// Tokens of the encoded chunks and FLOPs to encode them, by document.
-    costs: Vec<(usize, f64)>,
+    pub(super) costs: Vec<(usize, f64)>,
 }
 
 /// Documents that one threshold keeps, together with all other thresholds.
@@ -41,7 +42,6 @@ pub(super) struct Kept {
     pub(super) documents: Vec<usize>,
 }
 
-/// Returns the heads that keep documents.
 pub(super) fn heads_of(kept: &[Kept]) -> BTreeSet<&str> {
     kept.iter().map(|kept| kept.head.as_str()).collect()
 }
@@ -67,40 +67,28 @@ impl Pilot {
     ) -> Result<Self> {
         let &FullRun { context, heads, model, .. } = full;
         let Context { config, stop, progress, .. } = context;
-        let (mut found, _) = draw_texts(context, "pilot", shards, size)?;
-        found.truncate(size);
-        let (ordinals, owned): (_, Vec<String>) = found.into_iter().unzip();
+        let found = draw_texts(context, "pilot", shards, size)?.0.into_iter().take(size);
+        let (ordinals, owned): (Vec<u64>, Vec<String>) = found.unzip();
         let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
-        let cost = |text: &&str| -> Result<(usize, f64)> {
-            stop.check()?;
-            let mut chunks = model.tokenizer.chunks(text)?;
-            if config.encoder.chunks == Chunks::First {
-                chunks.truncate(1);
-            }
-            let of_chunk = |tokens: f64| tokens * model.encoder.info().flops_per_token(tokens);
-            let lengths = chunks.iter().map(Vec::len);
-            Ok((lengths.clone().sum(), lengths.map(|tokens| of_chunk(tokens as f64)).sum()))
-        };
+        let chunks = config.encoder.chunks;
+        let cost = |text: &&str| stop.check().and_then(|()| cost(model, chunks, text));
         let costs = texts.par_iter().map(cost).collect::<Result<_>>()?;
-        let embedded = if config.encoder.chunks == Chunks::First {
+        let embedded = if chunks == Chunks::First {
             embed_samples(context, model, &texts, &mut |_| ())?
         } else {
             let mut advance = |_, tokens: usize| progress.advance(0, tokens as u64);
             let mut embedded =
-                model.embed_texts(&texts, Chunks::All, &config.encoder, stop, &mut advance)?;
+                model.embed_texts(&texts, chunks, &config.encoder, stop, &mut advance)?;
             round_to(&mut embedded.values, config.parts.embeddings);
             embedded
         };
-        let languages = vec![language; texts.len()];
-        let some: Vec<Option<&str>> = texts.iter().copied().map(Some).collect();
-        let score = |name: &String| {
-            if heads.of_rows(name).is_some() {
-                return Ok(vec![None; texts.len()]);
-            }
-            heads.score_embedded(name, &languages, &some, &embedded)
+        let score = |name: &String| match heads.of_rows(name) {
+            Some(_) => Ok(vec![None; texts.len()]),
+            None => scores(heads, name, language, &texts, &embedded),
         };
         let scores = config.heads.keys().map(score).collect::<Result<_>>()?;
-        Ok(Self { rows, ordinals, texts: owned, scores, costs })
+        let ids = ordinals.iter().map(u64::to_string).collect();
+        Ok(Self { rows, ordinals, ids, texts: owned, scores, costs })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -126,35 +114,26 @@ impl Pilot {
     pub(super) fn targets(&self, full: &FullRun<'_>, head: &str, language: &str) -> Vec<f32> {
         let at = full.context.config.heads.keys().position(|name| name == head);
         let sign = full.heads.sign(head, language);
-        let logit = |document: usize| {
-            let score = at.and_then(|at| self.scores[at][document]);
-            score.map_or(f32::NAN, |score| sign * score.logit)
-        };
-        self.training().map(logit).collect()
-    }
-
-    pub(super) fn tokens_per_document(&self) -> f64 {
-        let tokens: usize = self.costs.iter().map(|(tokens, _)| tokens).sum();
-        tokens as f64 / self.len().max(1) as f64
+        let score = |document: usize| at.and_then(|at| self.scores[at][document]);
+        self.training().map(|document| sign * logit(score(document))).collect()
     }
 
     /// Returns the mean tokens and FLOPs of a document of the evaluation half that is not encoded.
     pub(super) fn dropped_document(&self, is_encoded: &[bool]) -> (f64, f64) {
-        let costs = self.costs[self.evaluation()].iter().zip(is_encoded);
-        let dropped = costs.filter(|(_, is_encoded)| !**is_encoded);
         let (mut documents, mut tokens, mut flops) = (0, 0, 0.0);
-        for (cost, _) in dropped {
-            documents += 1;
-            tokens += cost.0;
-            flops += cost.1;
+        for (cost, is_encoded) in self.costs[self.evaluation()].iter().zip(is_encoded) {
+            if !is_encoded {
+                documents += 1;
+                tokens += cost.0;
+                flops += cost.1;
+            }
         }
         let documents = f64::from(documents.max(1));
         (tokens as f64 / documents, flops / documents)
     }
 
-    /// Returns the FLOPs of the encoder for each document of the evaluation half.
-    pub(super) fn evaluation_flops(&self) -> Vec<f64> {
-        self.costs[self.evaluation()].iter().map(|(_, flops)| *flops).collect()
+    pub(super) fn evaluation_flops(&self) -> impl Iterator<Item = f64> {
+        self.costs[self.evaluation()].iter().map(|(_, flops)| *flops)
     }
 
     /// Selects from the evaluation half with widened rates: with confidence 1 − `risk` the
@@ -165,8 +144,7 @@ impl Pilot {
         thresholds: &[Threshold],
         risk: f64,
     ) -> Result<Vec<Kept>> {
-        let evaluation = self.evaluation();
-        let n = evaluation.len() as u64;
+        let n = self.evaluation().len() as u64;
         let mut wider = thresholds.to_vec();
         for threshold in &mut wider {
             // A removal by unknown scores removes nothing.
@@ -178,19 +156,17 @@ impl Pilot {
                 rates.dedup();
             }
         }
-        let ids: Vec<String> =
-            self.ordinals[evaluation.clone()].iter().map(u64::to_string).collect();
-        let corpus = EvaluationHalf { pilot: self, ids: &ids };
-        let selection = select(&corpus, &wider, context.config.selection.mode)?;
-        let decide = |(id, at): (&String, usize)| {
+        let selection = select(self, &wider, context.config.selection.mode)?;
+        let decide = |at: usize| {
             let scores = &self.scores.iter().map(|scores| scores[at]).collect::<Vec<_>>();
-            let document = ScoredDocument { id, ordinal: self.ordinals[at], scores };
+            let (id, ordinal) = (&self.ids[at], self.ordinals[at]);
+            let document = ScoredDocument { id, ordinal, scores };
             match selection.decide(&document) {
                 Decision::Kept { retentions } => Some(retentions),
                 Decision::Removed { .. } => None,
             }
         };
-        let decisions: Vec<Option<Vec<Rate>>> = ids.iter().zip(evaluation).map(decide).collect();
+        let decisions: Vec<Option<Vec<Rate>>> = self.evaluation().map(decide).collect();
         let (mut kept, mut retention) = (Vec::new(), 0);
         let keeping = thresholds.iter().filter(|t| !matches!(t.kind, ThresholdKind::Remove(_)));
         for threshold in keeping {
@@ -211,13 +187,8 @@ impl Pilot {
     }
 }
 
-/// The documents that give the thresholds, with their ids.
-struct EvaluationHalf<'a> {
-    pilot: &'a Pilot,
-    ids: &'a [String],
-}
-
-impl Corpus for EvaluationHalf<'_> {
+/// The documents that give the thresholds.
+impl Corpus for Pilot {
     fn num_shards(&self) -> usize {
         1
     }
@@ -228,7 +199,7 @@ impl Corpus for EvaluationHalf<'_> {
         _request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let (pilot, range) = (self.pilot, self.pilot.evaluation());
+        let range = self.evaluation();
         let columns = |scores: &Vec<Option<DocumentScore>>| {
             let scores = &scores[range.clone()];
             let column = |value: fn(DocumentScore) -> f32| -> Vec<f32> {
@@ -237,15 +208,15 @@ impl Corpus for EvaluationHalf<'_> {
             let present: Vec<bool> = scores.iter().map(Option::is_some).collect();
             (column(|score| score.logit), column(|score| score.score), present)
         };
-        let columns: Vec<_> = pilot.scores.iter().map(columns).collect();
+        let columns: Vec<_> = self.scores.iter().map(columns).collect();
         let heads = columns.iter().map(|(logits, scores, present)| HeadColumn {
             logits,
             scores,
             present: Some(present),
         });
-        let ids: Vec<&str> = self.ids.iter().map(String::as_str).collect();
+        let ids: Vec<&str> = self.ids[range.clone()].iter().map(String::as_str).collect();
         let (len, ids, heads) = (ids.len(), &ids, &heads.collect::<Vec<_>>());
-        let ordinals = &pilot.ordinals[range.clone()];
+        let ordinals = &self.ordinals[range];
         visit(&ScoreBatch { len, ids, ordinals, heads, ..ScoreBatch::default() })
     }
 }

@@ -33,11 +33,7 @@ pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
             continue;
         }
         let threshold = repaired(context, settings, &embedded, &language, &selection)?;
-        tracing::warn!(
-            language,
-            ?threshold,
-            "the recall is not proved; more documents are encoded"
-        );
+        tracing::warn!(language, ?threshold, "the recall is not proved: more is to be encoded");
         repairs.push((language, threshold));
     }
     if repairs.is_empty() {

@@ -57,7 +57,6 @@ pub(super) struct Part<'a> {
     pub(super) documents: Range<usize>,
 }
 
-/// A document that may be compared.
 struct ComparedDocument {
     ordinal: u64,
     /// Logit, negated if low ones are better; -inf without a score.
@@ -71,11 +70,9 @@ pub(super) struct ComparedDocuments<'a> {
     pub(super) parts: Vec<Part<'a>>,
     documents: Vec<ComparedDocument>,
     pub(super) language: &'a str,
-    /// The GPU that computes the products, if there is one.
     gpu: Option<&'a Device>,
 }
 
-/// The near duplicates of a language.
 #[derive(Default)]
 pub(super) struct NearDuplicates {
     /// In the order of the input.
@@ -88,7 +85,6 @@ pub(super) struct NearDuplicates {
     pub(super) largest_cluster: usize,
 }
 
-/// The documents of a corpus in clusters.
 struct Clustered {
     width: usize,
     /// Cluster of each document; [`NO_CLUSTER`] without a usable embedding.
@@ -168,12 +164,13 @@ impl<'a> ComparedDocuments<'a> {
 
     /// Calls `visit` with the wanted documents that have a usable embedding, and their embeddings
     /// `[n, width]` of unit norm, in blocks and in parallel. A document of several chunks has the
-    /// mean of their embeddings. Returns [`Error::Corrupt`] if the widths of two files differ.
+    /// mean of their embeddings. Returns the width, 0 if no document is wanted; [`Error::Corrupt`]
+    /// if the widths of two files differ.
     fn for_each_vector(
         &self,
         is_wanted: impl Fn(usize) -> bool + Sync,
-        visit: impl Fn(&[usize], &[f32], usize) + Sync,
-    ) -> Result<()> {
+        visit: impl Fn(&[usize], &[f32]) + Sync,
+    ) -> Result<usize> {
         let known_width = AtomicUsize::new(0);
         self.parts.par_iter().try_for_each(|part| {
             if !part.documents.clone().any(&is_wanted) {
@@ -203,10 +200,11 @@ impl<'a> ComparedDocuments<'a> {
                         vectors.extend(vector);
                     }
                 }
-                visit(&documents, &vectors, width);
+                visit(&documents, &vectors);
             }
             Ok(())
-        })
+        })?;
+        Ok(known_width.into_inner())
     }
 
     /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and
@@ -226,17 +224,16 @@ impl<'a> ComparedDocuments<'a> {
             sample.offer(ordinal_rank(seed, ordinal), || document);
         });
         let drawn: HashMap<usize, usize> = sample.into_items().into_iter().zip(0..).collect();
-        let vectors = Mutex::new((vec![Vec::new(); drawn.len()], 0));
+        let vectors = Mutex::new(vec![Vec::new(); drawn.len()]);
         let is_drawn = |document| drawn.contains_key(&document);
-        self.for_each_vector(is_drawn, |documents, rows, width| {
-            let (vectors, found_width) = &mut *lock(&vectors);
-            *found_width = width.max(*found_width);
-            for (document, row) in documents.iter().zip(rows.chunks_exact(width.max(1))) {
+        let width = self.for_each_vector(is_drawn, |documents, rows| {
+            let width = (rows.len() / documents.len().max(1)).max(1);
+            let mut vectors = lock(&vectors);
+            for (document, row) in documents.iter().zip(rows.chunks_exact(width)) {
                 vectors[drawn[document]] = row.to_vec();
             }
         })?;
-        let (vectors, width) = unpoisoned(vectors.into_inner());
-        Ok((vectors.concat(), width))
+        Ok((unpoisoned(vectors.into_inner()).concat(), width))
     }
 
     /// Finds the near duplicates, in rounds: each has other clusters, and compares the documents
@@ -274,12 +271,10 @@ impl<'a> ComparedDocuments<'a> {
         let (sample, width) = self.sample(round, size, &is_wanted)?;
         let centres = k_means(&sample, width, wanted, self.context.stop)?;
         let num_clusters = (centres.len() / width.max(1)).max(1);
-        let (centres, width) = (PackedRows::new(&centres, width), AtomicUsize::new(width));
+        let centres = PackedRows::new(&centres, width);
         let unknown = || AtomicU32::new(NO_CLUSTER);
         let clusters: Vec<AtomicU32> = self.documents.iter().map(|_| unknown()).collect();
-        self.for_each_vector(is_wanted, |documents, rows, found_width| {
-            // The sample may have had no usable embedding.
-            width.fetch_max(found_width, Ordering::Relaxed);
+        let width = self.for_each_vector(is_wanted, |documents, rows| {
             let nearest = centres.nearest(rows, &mut SearchScratch::default());
             for (document, (cluster, _)) in documents.iter().zip(nearest) {
                 clusters[*document].store(cluster as u32, Ordering::Relaxed);
@@ -302,7 +297,7 @@ impl<'a> ComparedDocuments<'a> {
             }
             ranges.push(start..end);
         }
-        Ok(Clustered { width: width.into_inner(), clusters, ranked, ranks, ranges })
+        Ok(Clustered { width, clusters, ranked, ranks, ranges })
     }
 
     /// Returns ranges of clusters whose embeddings fit in memory together.
@@ -341,7 +336,7 @@ impl<'a> ComparedDocuments<'a> {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
             let is_in_group = |document: usize| group.contains(&(clusters[document] as usize));
-            self.for_each_vector(is_in_group, |documents, vectors, _| {
+            self.for_each_vector(is_in_group, |documents, vectors| {
                 for (document, vector) in documents.iter().zip(vectors.chunks_exact(*width)) {
                     let cluster = clusters[*document] as usize - group.start;
                     let place = ranks[*document] as usize * width;
@@ -355,15 +350,12 @@ impl<'a> ComparedDocuments<'a> {
                 let stop = self.context.stop;
                 let by_gpu =
                     gpu.as_mut().map(|gpu| duplicates_on_gpu(gpu, &rows, *width, least, stop));
-                let found = match by_gpu {
-                    Some(Err(Error::Device(cause))) => {
-                        on_cpu(&cause);
-                        *gpu = None;
-                        duplicates(&rows, *width, least, stop)?
-                    }
-                    Some(found) => found?,
-                    None => duplicates(&rows, *width, least, stop)?,
-                };
+                if let Some(Err(Error::Device(cause))) = &by_gpu {
+                    on_cpu(cause);
+                    *gpu = None;
+                }
+                let by_gpu = by_gpu.filter(|_| gpu.is_some());
+                let found = by_gpu.unwrap_or_else(|| duplicates(&rows, *width, least, stop))?;
                 self.context.progress.advance(ranked.len() as u64, 0);
                 let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {
                     let duplicate = duplicate?;

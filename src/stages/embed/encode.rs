@@ -45,7 +45,6 @@ type EncodeJob = (PackedBatch, Vec<ChunkPlace>);
 /// Number of a step of the input, and of a chunk in it.
 type ChunkPlace = (usize, usize);
 
-/// Message to the collecting thread.
 enum Event {
     /// The next step of the input; its chunks are on their way to the encoding threads.
     Step(Step),
@@ -188,7 +187,6 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
-    /// Encodes batches until there are no more or a stop is requested.
     fn encode_batches(
         &self,
         jobs: &channel::Receiver<EncodeJob>,
@@ -231,7 +229,7 @@ impl<'a> Encoding<'a> {
         // Steps that have not been sent yet.
         let mut open: VecDeque<Step> = VecDeque::new();
         let mut passed = 0;
-        let is_done = |step: &Step| !matches!(step, Step::Batch(batch) if batch.missing > 0);
+        let is_done = |step: &mut Step| !matches!(step, Step::Batch(batch) if batch.missing > 0);
         while let Ok(event) = events.recv() {
             match event {
                 Event::Step(mut step) => {
@@ -252,27 +250,26 @@ impl<'a> Encoding<'a> {
                             return Err(Error::shape("encode", reason));
                         };
                         let before = batch.done();
-                        batch.put(chunk, values);
+                        batch.rows.values[chunk * width..][..width].copy_from_slice(values);
+                        batch.is_encoded[chunk] = true;
+                        batch.missing -= 1;
                         documents += batch.done().0 - before.0;
                         bytes += batch.done().1 - before.1;
                     }
                     self.input.advance(progress, documents, tokens as u64, bytes);
                 }
             }
-            while !stop.is_asked() && open.front().is_some_and(is_done) {
-                let Some(step) = open.pop_front() else { break };
+            while !stop.is_asked()
+                && let Some(step) = open.pop_front_if(is_done)
+            {
                 passed += 1;
                 if to_write.send_step(step).is_err() {
                     return Ok(()); // the writer reports its error
                 }
             }
         }
-        // Steps that a stop left incomplete, with the embeddings they have.
-        for step in open {
-            if to_write.send_step(step).is_err() {
-                break; // the writer reports its error
-            }
-        }
+        // Steps that a stop left incomplete, with the embeddings they have; as above for errors.
+        let _ = open.into_iter().try_for_each(|step| to_write.send_step(step));
         Ok(())
     }
 }
@@ -303,12 +300,5 @@ impl ChunkBatch {
         let (all, missing) = (self.num_chunks() as u64, self.missing as u64);
         let done = |of: u64| (of * (all - missing)).checked_div(all).unwrap_or(of);
         (done(self.rows.documents.len() as u64), done(self.input_bytes))
-    }
-
-    fn put(&mut self, chunk: usize, values: &[f32]) {
-        let width = values.len();
-        self.rows.values[chunk * width..][..width].copy_from_slice(values);
-        self.is_encoded[chunk] = true;
-        self.missing -= 1;
     }
 }

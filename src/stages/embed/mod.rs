@@ -132,12 +132,17 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
 }
 
 impl Pipeline<'_> {
-    /// Embeds the shards that can be claimed now.
     fn embed(&self) -> Result<()> {
         let gpus = self.model.map_or(0, |model| model.placement.gpus.len());
         let num_streams = gpus.div_ceil(GPUS_PER_STREAM).max(1);
         std::thread::scope(|scope| {
-            let begin = |_| scope.spawn(move || self.stream(num_streams));
+            let stream = move || {
+                // A panic ends the other streams too.
+                let outcome = catch_unwind(AssertUnwindSafe(|| self.embed_in_turn(num_streams)));
+                self.is_broken.fetch_or(!matches!(outcome, Ok(Ok(()))), Ordering::Relaxed);
+                joined(outcome)?
+            };
+            let begin = |_| scope.spawn(stream);
             let streams: Vec<_> = (0..num_streams).map(begin).collect();
             let outcomes: Vec<_> = streams.into_iter().map(ScopedJoinHandle::join).collect();
             outcomes.into_iter().try_for_each(|outcome| joined(outcome)?)
@@ -145,13 +150,6 @@ impl Pipeline<'_> {
     }
 
     /// Runs one of `num_streams` streams until no shard can be claimed or any stream fails.
-    fn stream(&self, num_streams: usize) -> Result<()> {
-        // A panic ends the other streams too.
-        let outcome = catch_unwind(AssertUnwindSafe(|| self.embed_in_turn(num_streams)));
-        self.is_broken.fetch_or(!matches!(outcome, Ok(Ok(()))), Ordering::Relaxed);
-        joined(outcome)?
-    }
-
     fn embed_in_turn(&self, num_streams: usize) -> Result<()> {
         let Self { context, model, encoding: busy, input, .. } = self;
         let encoding = model

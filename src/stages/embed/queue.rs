@@ -3,9 +3,11 @@
 //! The size of a queue is bounded in bytes, not in items: many small files fill it as well as a few
 //! large ones, and neither long nor numerous documents make it grow.
 
-use std::collections::VecDeque;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use crossbeam_channel::{self as channel, RecvTimeoutError};
 
 use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
@@ -106,7 +108,6 @@ pub(super) struct ChunkBatch {
 }
 
 impl ChunkBatch {
-    /// Returns true if all chunks of document `i` are encoded.
     pub(super) fn is_encoded(&self, i: usize) -> bool {
         let chunks = self.rows.chunk_offsets[i]..self.rows.chunk_offsets[i + 1];
         self.is_encoded[chunks].iter().all(|is_encoded| *is_encoded)
@@ -133,63 +134,44 @@ impl ChunkBatch {
         self.rows.chunk_offsets.last().copied().unwrap_or(0)
     }
 
-    /// Appends the number of chunks of the next document.
     pub(super) fn push(&mut self, num_chunks: usize) {
         self.encoded.chunks += num_chunks as u64;
         self.rows.chunk_offsets.push(self.num_chunks() + num_chunks);
     }
 }
 
-struct Shared<T> {
+/// The items of a queue by their weight, which threads wait for.
+struct Load {
     limit: usize,
-    /// A panic cannot leave it inconsistent.
-    state: Mutex<QueueState<T>>,
+    /// Weight of the items; `None` once the receiver is gone. A panic cannot leave it inconsistent.
+    weight: Mutex<Option<usize>>,
     changed: Condvar,
 }
 
-struct QueueState<T> {
-    items: VecDeque<(T, usize)>,
-    weight: usize,
-    is_disconnected: bool,
-}
+pub(super) struct Sender<T>(channel::Sender<(T, usize)>, Arc<Load>);
 
-impl<T> Shared<T> {
-    fn disconnect(&self) {
-        lock(&self.state).is_disconnected = true;
-        self.changed.notify_all();
-    }
-}
-
-pub(super) struct Sender<T>(Arc<Shared<T>>);
-
-pub(super) struct Receiver<T>(Arc<Shared<T>>);
+pub(super) struct Receiver<T>(channel::Receiver<(T, usize)>, Arc<Load>);
 
 /// Creates a queue with at most `limit` total weight; a heavier item is accepted alone.
 pub(super) fn queue<T>(limit: usize) -> (Sender<T>, Receiver<T>) {
-    let state = QueueState { items: VecDeque::new(), weight: 0, is_disconnected: false };
-    let shared = Arc::new(Shared { limit, state: Mutex::new(state), changed: Condvar::new() });
-    (Sender(Arc::clone(&shared)), Receiver(shared))
+    let load = Arc::new(Load { limit, weight: Mutex::new(Some(0)), changed: Condvar::new() });
+    let (sender, receiver) = channel::unbounded();
+    (Sender(sender, Arc::clone(&load)), Receiver(receiver, load))
 }
 
 impl<T> Sender<T> {
     /// Adds `item` once there is room for its `weight`; [`Error::Stopped`] without a receiver.
     pub(super) fn send(&self, item: T, weight: usize) -> Result<()> {
-        let mut state = lock(&self.0.state);
-        while !state.is_disconnected && state.weight > 0 && state.weight + weight > self.0.limit {
-            state = unpoisoned(self.0.changed.wait(state));
-        }
-        if state.is_disconnected {
-            return Err(Error::Stopped);
-        }
-        state.weight += weight;
-        state.items.push_back((item, weight));
-        self.0.changed.notify_all();
-        Ok(())
+        let Load { limit, weight: held, changed } = &*self.1;
+        let is_full =
+            |held: &mut Option<usize>| held.is_some_and(|held| held > 0 && held + weight > *limit);
+        let mut held = unpoisoned(changed.wait_while(lock(held), is_full));
+        *held.as_mut().ok_or(Error::Stopped)? += weight;
+        self.0.send((item, weight)).map_err(|_| Error::Stopped)
     }
 }
 
 impl Sender<Step> {
-    /// Sends `step`, which weighs what it takes in memory.
     pub(super) fn send_step(&self, step: Step) -> Result<()> {
         let memory = step.memory();
         self.send(step, memory)
@@ -204,38 +186,31 @@ impl<T> Receiver<T> {
 
     /// Like [`Receiver::recv`], but returns `None` without waiting once `is_over`.
     pub(super) fn recv_until(&self, is_over: impl Fn() -> bool) -> Option<T> {
-        let mut state = lock(&self.0.state);
-        loop {
-            if let Some((item, weight)) = state.items.pop_front() {
-                state.weight -= weight;
-                self.0.changed.notify_all();
-                return Some(item);
+        let mut wait = Duration::ZERO;
+        let (item, weight) = loop {
+            match self.0.recv_timeout(wait) {
+                Ok(weighed) => break weighed,
+                Err(RecvTimeoutError::Timeout) if !is_over() => wait = STOP_POLL,
+                Err(_) => return None,
             }
-            if state.is_disconnected || is_over() {
-                return None;
-            }
-            state = unpoisoned(self.0.changed.wait_timeout(state, STOP_POLL)).0;
+        };
+        if let Some(held) = &mut *lock(&self.1.weight) {
+            *held -= weight;
         }
-    }
-}
-
-impl<T> Drop for Sender<T> {
-    fn drop(&mut self) {
-        self.0.disconnect();
+        self.1.changed.notify_all();
+        Some(item)
     }
 }
 
 impl<T> Drop for Receiver<T> {
     fn drop(&mut self) {
-        self.0.disconnect();
-        lock(&self.0.state).items.clear();
+        *lock(&self.1.weight) = None;
+        self.1.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use polysift_data::input::{DocumentBatch, DocumentInfo};
 
     use super::*;

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::queue::{ChunkBatch, PartEnd, Pipeline, Sender, Step};
-use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_config::{LANGUAGE_CODE, is_language_code};
 use polysift_data::input::{DocumentBatch, DocumentInfo, DocumentReader, Reject};
@@ -13,32 +12,13 @@ use polysift_runs::run::Shard;
 
 const BATCH_ROWS: usize = 1024;
 
-/// Position in a shard, in bytes.
-struct ShardBytes<'a> {
-    input: &'a InputProgress,
-    shard: &'a Shard,
-    position: u64,
-    /// Whether the rows before the first batch were done earlier.
-    is_resumed: bool,
-}
-
-impl ShardBytes<'_> {
-    /// Returns the newly read bytes that are to be encoded; `reader` has read up to `next_row`.
-    fn advance(&mut self, reader: &DocumentReader, next_row: u64) -> u64 {
-        let of_rows = || {
-            let rows = next_row.saturating_sub(self.shard.first_row()) as f64;
-            (self.shard.bytes as f64 * rows / self.shard.num_rows.unwrap_or(0).max(1) as f64) as u64
-        };
-        let position = reader.bytes_read().unwrap_or_else(of_rows);
-        let position = position.clamp(self.position, self.shard.bytes);
-        let read = position - self.position;
-        self.position = position;
-        if std::mem::take(&mut self.is_resumed) {
-            self.input.take_away(read);
-            return 0;
-        }
-        read
-    }
+/// Returns the bytes of `shard` that `reader` has read, up to `next_row`.
+fn bytes_read(shard: &Shard, reader: &DocumentReader, next_row: u64) -> u64 {
+    let of_rows = || {
+        let rows = next_row.saturating_sub(shard.first_row()) as f64;
+        (shard.bytes as f64 * rows / shard.num_rows.unwrap_or(0).max(1) as f64) as u64
+    };
+    reader.bytes_read().unwrap_or_else(of_rows).min(shard.bytes)
 }
 
 impl Pipeline<'_> {
@@ -85,8 +65,7 @@ impl Pipeline<'_> {
         let mut reader = DocumentReader::open(&planned.input()?, &self.context.config.input)?;
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
-        let is_resumed = !done.is_empty();
-        let mut bytes = ShardBytes { input: &self.input, shard: planned, position: 0, is_resumed };
+        let (mut position, mut is_resumed) = (0, !done.is_empty());
         let left_out = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
         let mut rejects_seen = 0;
         for index in done.len().. {
@@ -97,7 +76,13 @@ impl Pipeline<'_> {
             {
                 left -= documents.len();
                 last_row = documents.rows().last().copied().or(last_row);
-                let input_bytes = bytes.advance(&reader, last_row.map_or(first_row, |row| row + 1));
+                let next_row = last_row.map_or(first_row, |row| row + 1);
+                let read = bytes_read(planned, &reader, next_row).max(position);
+                let mut input_bytes = read - std::mem::replace(&mut position, read);
+                // The rows before the first batch were done earlier.
+                if std::mem::take(&mut is_resumed) {
+                    self.input.take_away(std::mem::take(&mut input_bytes));
+                }
                 let rows = EmbeddingRows { documents, ..EmbeddingRows::default() };
                 let (left_out, saved) = (Arc::clone(&left_out), saved.clone());
                 let new = ChunkBatch::default();
@@ -124,7 +109,7 @@ impl Pipeline<'_> {
             }
         }
         // The bytes that were not read leave the total.
-        self.input.take_away(planned.bytes - bytes.position);
+        self.input.take_away(planned.bytes - position);
         Ok(())
     }
 

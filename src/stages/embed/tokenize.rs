@@ -3,7 +3,7 @@
 use rayon::prelude::*;
 
 use super::queue::{ChunkBatch, Pipeline, Receiver, Sender, Step};
-use polysift_base::error::{Error, Result};
+use polysift_base::error::Result;
 use polysift_data::input::{DocumentBatch, UNDETERMINED_LANGUAGE};
 use polysift_encoder::Model;
 use polysift_heads::fasttext::TextScratch;
@@ -34,7 +34,6 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Sets the languages of `documents`, if the settings name a classifier.
     fn identify_languages(&self, documents: &mut DocumentBatch) {
         let Some(languages) = &self.languages else { return };
         let identify = |scratch: &mut TextScratch, i| {
@@ -69,7 +68,7 @@ impl Pipeline<'_> {
                     (true, false) => tokenizer.tokenize(text)?,
                     (true, true) => Tokenized { chunks: Vec::new(), ..tokenizer.tokenize(text)? },
                     (false, false) => Tokenized { chunks: tokenizer.chunks(text)?, num_tokens: 0 },
-                    (false, true) => Tokenized { chunks: Vec::new(), num_tokens: 0 },
+                    (false, true) => Tokenized::default(),
                 })
             };
             texts.iter().map(of_text).collect::<Result<Vec<_>>>()
@@ -77,12 +76,8 @@ impl Pipeline<'_> {
         let mut tokenized = tasks.collect::<Result<Vec<_>>>()?.into_iter().flatten();
         let mut counts = Vec::new();
         for i in 0..documents.len() {
-            let Tokenized { chunks, num_tokens } = match documents.text(i) {
-                Some(_) => tokenized
-                    .next()
-                    .ok_or_else(|| Error::shape("tokenize", "fewer results than texts"))?,
-                None => Tokenized { chunks: Vec::new(), num_tokens: 0 },
-            };
+            let of_text = documents.text(i).and_then(|_| tokenized.next());
+            let Tokenized { chunks, num_tokens } = of_text.unwrap_or_default();
             batch.push(chunks.len());
             batch.encoded.tokens += chunks.iter().map(Vec::len).sum::<usize>() as u64;
             batch.chunks.extend(chunks);
@@ -100,7 +95,6 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    /// Takes the embeddings from the input, if it has any.
     fn take_embeddings(&self, batch: &mut ChunkBatch, mut documents: DocumentBatch) {
         let has_embeddings = self.context.config.has_embeddings();
         for i in 0..documents.len() {

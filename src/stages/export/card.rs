@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::spec::{CARD, new_columns, place_of, put, retention_heads, spec};
 use super::template::render_card;
-use polysift_base::error::{Error, Result};
+use polysift_base::error::Result;
 use polysift_base::io::{FileStamp, is_url};
 use polysift_base::language::{language_name, language_tag};
-use polysift_config::{CardConfig, FixedThreshold, HeadConfig, KEPT, RunConfig};
+use polysift_config::{CardConfig, FixedThreshold, HeadConfig, RunConfig};
 use polysift_corpus::embedded::all_done;
 use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::heads::frozen_keep;
@@ -24,7 +24,6 @@ use polysift_data::input::row_values;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
-/// Maximum characters shown of a text.
 const TEXT_CHARS: usize = 500;
 
 /// Exported files that are loaded together.
@@ -33,11 +32,9 @@ struct Subset {
     files: u64,
     disk_bytes: u64,
     languages: BTreeMap<String, DocumentAmount>,
-    /// Whether some files lie in subfolders.
     is_deep: bool,
 }
 
-/// An export with all its files.
 struct StoredExport {
     /// Subsets by top-level folder; the name is empty for files outside of folders.
     subsets: BTreeMap<String, Subset>,
@@ -50,7 +47,6 @@ struct StoredExport {
 }
 
 impl StoredExport {
-    /// Reads the files from the markers of the shards `names`.
     fn open(context: Context<'_>, names: &[String]) -> Result<Self> {
         let run = context.run;
         all_done(run, Stage::Export, names, "exported")?;
@@ -60,11 +56,6 @@ impl StoredExport {
         let mut export = Self { subsets: BTreeMap::new(), all, first: None, folder: below };
         for name in names {
             let marker = run.done(Stage::Export, name)?;
-            let rows: u64 = marker.exported.values().map(|amount| amount.documents).sum();
-            if rows != marker.counts.get(KEPT).copied().unwrap_or_default() {
-                let reason = "was exported by a version that did not count languages; export again (`--redo export`)";
-                return Err(Error::missing(run.root(), reason));
-            }
             let mut subset = None;
             for file in &marker.files {
                 let Some(path) = file.path.strip_prefix(&folder) else { continue };
@@ -124,8 +115,7 @@ impl StoredExport {
 }
 
 /// Collects the facts that a card's template gets, from the run, its export and `settings`. Returns
-/// [`Error::Missing`] if the run is not exported, or was exported by a version that did not count
-/// languages.
+/// [`Error::Missing`] if the run is not exported.
 pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {
     let Context { config, run, .. } = context;
     let embedded = Embedded::of(run)?;
@@ -198,7 +188,6 @@ fn encoder(context: Context<'_>) -> Result<Value> {
     Ok(json!({"model": model, "recipe": recipe, "chunks": config.encoder.chunks}))
 }
 
-/// Lists the heads, with the digests of their files by language.
 fn heads(context: Context<'_>) -> Result<Vec<Value>> {
     let frozen = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let retention = retention_heads(context.config);
@@ -251,7 +240,6 @@ fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
     rows
 }
 
-/// Lists the filters with their counts, and the digests of their lists.
 fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
@@ -307,7 +295,6 @@ fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     }))
 }
 
-/// Returns the hub's size category for a data set with this number of documents.
 fn size_category(documents: u64) -> String {
     let names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"];
     let powers = (0..names.len() as u32).map(|power| 1000 * 10u64.pow(power));

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read_json;
 use polysift_corpus::Context;
-use polysift_data::input::{JsonColumns, RowReader};
+use polysift_data::input::JsonColumns;
 use polysift_runs::run::{Plan, Shard};
 
 /// Columns of the JSON-lines files by the language of their paths, for languages with several.
@@ -46,10 +46,9 @@ pub(super) fn infer_columns(context: Context<'_>, plan: &Plan) -> Result<Languag
         };
         let [path, digest] = paths(shard);
         let file = run.write_json(&path, &columns)?;
-        run.write_json(&digest, &file).map(drop)
+        run.write_json(&digest, &file).map(|_| context.progress.advance(1, 0))
     };
     context.progress.begin("schema", Some(names.len() as u64), "files");
-    let infer = |place| infer(place).inspect(|()| context.progress.advance(1, 0));
     let shared = context.worker.share(stop, &names, rayon::current_num_threads(), is_done, infer);
     context.progress.end();
     shared?;
@@ -64,18 +63,4 @@ pub(super) fn infer_columns(context: Context<'_>, plan: &Plan) -> Result<Languag
         Ok((language, all))
     });
     merged.collect()
-}
-
-/// Opens the rows of the input of `shard`.
-pub(super) fn open_rows(
-    columns: &LanguageColumns,
-    shard: &Shard,
-    context: Context<'_>,
-) -> Result<RowReader> {
-    let (file, input) = (shard.input()?, &context.config.input);
-    let is_json = shard.num_rows.is_none();
-    match columns.get(&shard.language).filter(|_| is_json) {
-        Some(columns) => RowReader::open_json(&file, input, columns.clone()),
-        None => RowReader::open(&file, input),
-    }
 }

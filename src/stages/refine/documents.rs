@@ -183,7 +183,7 @@ impl<'a> RunScores<'a> {
     }
 
     /// Returns ordinals of a sample of the documents with text, where thresholds need the encoder.
-    fn sample(&self) -> Result<HashSet<u64>> {
+    pub(super) fn sample(&self) -> Result<HashSet<u64>> {
         let thresholds = self.encoded_thresholds()?;
         let seed = self.context.config.seed;
         // The documents near thresholds soon tell more about the differences than the sample does.
@@ -211,6 +211,36 @@ impl<'a> RunScores<'a> {
         Ok(samples.into_values().flat_map(of_language).collect())
     }
 
+    /// Returns the documents of `shard`, at index `place` of the plan, that are in the `sample` or
+    /// `near` a threshold, unless one of the first `rounds` rounds scored them; and by head of the
+    /// run their stored scores, which only heads of rows keep.
+    pub(super) fn chosen(
+        &self,
+        rounds: usize,
+        (place, shard): (u64, &Shard),
+        sample: &HashSet<u64>,
+        near: &BTreeMap<String, Near>,
+    ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
+        let done = self.scored_again(0..rounds, shard)?;
+        let mut documents = DocumentBuilder::default();
+        let mut stored = vec![Vec::new(); self.rows.heads.len()];
+        let heads = self.rows.heads.iter();
+        let is_of_rows: Vec<bool> = heads.map(|name| self.heads.of_rows(name).is_some()).collect();
+        self.for_each_row(place, shard, |row| {
+            let near = near.get(row.info.language).filter(|_| !done.contains_key(&row.info.row));
+            // A threshold could treat it differently for a logit within the margin.
+            let is_near = near.is_some_and(|near| !near.is_alike(row, near.reach));
+            if is_near || sample.contains(&row.scored.ordinal) {
+                documents.push(&row.info);
+                let by_head = row.scored.scores.iter().zip(&is_of_rows);
+                for (stored, (score, is_of_rows)) in stored.iter_mut().zip(by_head) {
+                    stored.extend(is_of_rows.then_some(*score));
+                }
+            }
+        })?;
+        Ok((documents.finish(), stored))
+    }
+
     pub(super) fn scored_again(&self, rounds: Range<usize>, shard: &Shard) -> Result<Rescored> {
         let run = self.context.run;
         let mut scored = Rescored::new();
@@ -231,55 +261,6 @@ impl<'a> RunScores<'a> {
             }
         }
         Ok(scored)
-    }
-}
-
-pub(super) struct RoundDocuments<'a> {
-    scores: &'a RunScores<'a>,
-    round: usize,
-    /// The ordinals of a sample; empty after round 0.
-    sample: HashSet<u64>,
-    /// Thresholds and margins by language; empty in round 0.
-    near: BTreeMap<String, Near>,
-}
-
-impl<'a> RoundDocuments<'a> {
-    /// Chooses the documents: for round 0 a sample, later by the differences seen so far.
-    pub(super) fn choose(scores: &'a RunScores<'a>, round: usize) -> Result<Self> {
-        let (sample, near) = match round {
-            0 => (scores.sample()?, BTreeMap::new()),
-            _ => (HashSet::new(), scores.near_thresholds(round)?),
-        };
-        Ok(Self { scores, round, sample, near })
-    }
-
-    /// Returns the documents of `shard`, at index `place` of the plan, and by head of the run their
-    /// stored scores, which only heads of rows keep.
-    pub(super) fn of_shard(
-        &self,
-        place: u64,
-        shard: &Shard,
-    ) -> Result<(DocumentBatch, Vec<Vec<Option<DocumentScore>>>)> {
-        let Self { scores, round, sample, near } = self;
-        let done = scores.scored_again(0..*round, shard)?;
-        let mut documents = DocumentBuilder::default();
-        let mut stored = vec![Vec::new(); scores.rows.heads.len()];
-        let heads = scores.rows.heads.iter();
-        let is_of_rows: Vec<bool> =
-            heads.map(|name| scores.heads.of_rows(name).is_some()).collect();
-        scores.for_each_row(place, shard, |row| {
-            let near = near.get(row.info.language).filter(|_| !done.contains_key(&row.info.row));
-            // A threshold could treat it differently for a logit within the margin.
-            let is_near = near.is_some_and(|near| !near.is_alike(row, near.reach));
-            if is_near || sample.contains(&row.scored.ordinal) {
-                documents.push(&row.info);
-                let by_head = row.scored.scores.iter().zip(&is_of_rows);
-                for (stored, (score, is_of_rows)) in stored.iter_mut().zip(by_head) {
-                    stored.extend(is_of_rows.then_some(*score));
-                }
-            }
-        })?;
-        Ok((documents.finish(), stored))
     }
 }
 

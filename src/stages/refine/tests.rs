@@ -363,10 +363,10 @@ impl Noisy {
         let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
         let model = OnceLock::new();
         let scores = RunScores { context, embedded: &embedded, heads: &heads, rows, model };
-        let sample = RoundDocuments::choose(&scores, 0)?;
+        let sample = scores.sample()?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let documents = sample.of_shard(place, shard)?.0;
+            let documents = scores.chosen(0, (place, shard), &sample, &BTreeMap::new())?.0;
             ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
         }
         assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
