@@ -10,7 +10,9 @@ use crate::left_out::LeftOut;
 use crate::scan::{ScoreFiles, read_part};
 use crate::verdicts::{check_filtered, removed_by_filters, verdicts_of};
 use polysift_base::error::Result;
-use polysift_config::{CASCADE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate};
+use polysift_config::{
+    CASCADE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate, RunConfig,
+};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{DocumentScore, FoundRow, ScoreRows, VerdictRows, read_documents};
 use polysift_runs::run::Shard;
@@ -160,12 +162,7 @@ impl ShardRows<'_> {
 
     /// Returns the name of the filter that removes `row` before or after the thresholds.
     pub fn removed_by(&self, row: &Row<'_>, when: FilterWhen) -> Option<&str> {
-        let removes = |found: &&FoundRow| {
-            let filter = self.rows.context.config.filters.get(&found.filter);
-            found.action == FilterAction::Remove && filter.is_some_and(|f| f.when() == when)
-        };
-        let mut found = self.verdicts.of_row(row.info.row).iter();
-        found.find(removes).map(|found| found.filter.as_str())
+        removing(self.rows.context.config, self.verdicts.of_row(row.info.row), when)
     }
 
     /// Returns the fate of `row` under the `selection` of its language.
@@ -173,6 +170,19 @@ impl ShardRows<'_> {
         let removed_by = |when| self.removed_by(row, when);
         Fate::of(row.info.num_bytes > 0, removed_by, row.is_dropped, selection, &row.scored)
     }
+}
+
+/// Returns the filter that removes a document before or after the thresholds, by what is `found`.
+pub fn removing<'f>(
+    config: &RunConfig,
+    found: &'f [FoundRow],
+    when: FilterWhen,
+) -> Option<&'f str> {
+    let removes = |found: &&FoundRow| {
+        let filter = config.filters.get(&found.filter);
+        found.action == FilterAction::Remove && filter.is_some_and(|f| f.when() == when)
+    };
+    found.iter().find(removes).map(|found| found.filter.as_str())
 }
 
 /// What becomes of a document; displays as the folder of the export that holds it.

@@ -108,24 +108,19 @@ pub fn estimate(
     progress: &dyn Progress,
 ) -> Result<Estimate> {
     progress.begin("estimate", None, "chunks");
-    let measured = || {
-        let encodes = config.has_embeddings() && config.input.embeddings.is_none();
-        let model = encodes.then(|| encoder::load(&config.encoder, hub)).transpose()?;
-        let sample = sample(config, plan, model.as_ref(), stop)?;
-        let Some(model) = model else { return Ok((sample, None)) };
-        let tokens_per_sec = match model.placement.gpus.len() {
-            0 => measure(config, &model, &sample, stop, progress)?,
-            gpus => speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus),
-        };
-        Ok((sample, Some((model, tokens_per_sec))))
+    let encodes = config.has_embeddings() && config.input.embeddings.is_none();
+    let model = encodes.then(|| encoder::load(&config.encoder, hub)).transpose()?;
+    let sample = sample(config, plan, model.as_ref(), stop)?;
+    let speed = |model: &Model| match model.placement.gpus.len() {
+        0 => measure(config, model, &sample, stop, progress),
+        gpus => Ok(speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus)),
     };
-    let measured: Result<(Sample, Option<(Model, f64)>)> = measured();
+    let tokens_per_sec = model.as_ref().map(speed).transpose()?;
     progress.end();
-    let (sample, model) = measured?;
     let (counted, bytes) = sample.counted;
     let scaled = || (plan.bytes() as f64 * counted as f64 / bytes.max(1) as f64) as u64;
     let rows = plan.num_rows().unwrap_or_else(scaled);
-    let encoding = model.map(|(model, tokens_per_sec)| {
+    let encoding = model.zip(tokens_per_sec).map(|(model, tokens_per_sec)| {
         let sampled: usize = sample.chunks.iter().map(Vec::len).sum();
         let per_document = sampled as f64 / (sample.rows.max(1)) as f64;
         let chunks_per_document = sample.chunks.len() as f64 / (sample.rows.max(1)) as f64;

@@ -111,34 +111,31 @@ pub fn report(
     let shards = groups.iter().flat_map(|group| run.embedded.shards_with(group));
     let rows: u64 = shards.map(|(place, ..)| run.embedded.summaries[place as usize].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");
-    let found = || {
-        let order = head_order(&run);
-        let compare = request.compare.as_deref();
-        let comparison = compare.map(|path| Comparison::read(context, path, other)).transpose()?;
-        let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
-        let mut without_input = 0;
-        for group in &groups {
-            let surveyed = surveyed(&run, &limits, group)?;
-            detailed(&run, request, &surveyed, comparison.as_ref())?;
-            for (language, surveyed) in surveyed {
-                let details = lock(&surveyed.details);
-                languages.push(surveyed.report(&details, &order)?);
-                compared.insert(language.to_owned(), details.compared);
-                without_input += usize::from(details.without_input);
-            }
+    let order = head_order(&run);
+    let compare = request.compare.as_deref();
+    let comparison = compare.map(|path| Comparison::read(context, path, other)).transpose()?;
+    let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
+    let mut without_input = 0;
+    for group in &groups {
+        let surveyed = surveyed(&run, &limits, group)?;
+        detailed(&run, request, &surveyed, comparison.as_ref())?;
+        for (language, surveyed) in surveyed {
+            let details = lock(&surveyed.details);
+            languages.push(surveyed.report(&details, &order)?);
+            compared.insert(language.to_owned(), details.compared);
+            without_input += usize::from(details.without_input);
         }
-        if !request.no_texts && without_input > 0 {
-            notes.push(format!(
-                "input files of {without_input} language(s) are gone: lengths in words, texts of examples and \
-                 domains are left out there"
-            ));
-        }
-        let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
-        Ok((languages, compare.transpose()?.unwrap_or_default(), notes))
-    };
-    let found: Result<(Vec<Value>, Value, Vec<String>)> = found();
+    }
+    if !request.no_texts && without_input > 0 {
+        notes.push(format!(
+            "input files of {without_input} language(s) are gone: lengths in words, texts of examples and \
+             domains are left out there"
+        ));
+    }
+    let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
+    let compare = compare.transpose()?.unwrap_or_default();
     context.progress.end();
-    write(&run, request, version, found?)
+    write(&run, request, version, (languages, compare, notes))
 }
 
 /// Writes the report and the page from what was found (`compare` is null without another set of

@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rayon::prelude::*;
 use serde::Serialize;
 
-use near::{FrameDocument, NearThreshold, NearThresholds};
+use near::{NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
@@ -40,8 +40,9 @@ use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{scored_run, stored_selections};
 use polysift_data::input::{LANG, discover};
+use polysift_heads::head::DocumentScore;
 use polysift_selection::Bound;
-use rows::{AnnotationRow, DrawnDocument, EarlierRounds, check_columns, read_rows};
+use rows::{AnnotationRow, EarlierRounds, check_columns, read_rows};
 
 /// Which documents to draw; the flags of `polysift sample`.
 #[derive(Debug, Clone, clap::Args)]
@@ -259,7 +260,8 @@ struct Frame {
     near: Option<NearThresholds>,
     /// Seeds of the ranks of documents, of the first drawn one, and of the order of rows.
     seeds: [u64; 3],
-    documents: BottomKSample<FrameDocument>,
+    /// Ordinals, and scores by the head that `near` looks at.
+    documents: BottomKSample<(u64, Option<DocumentScore>)>,
     /// Number of documents, of which `documents` are a sample.
     population: AtomicU64,
     /// Number of documents of an earlier round.
@@ -295,7 +297,7 @@ fn read_frames(
             let ordinal = row.scored.ordinal;
             let score = || frame.near.as_ref().and_then(|near| row.score(near.head));
             let rank = ordinal_rank(frame.seeds[0], ordinal);
-            frame.documents.offer(rank, || FrameDocument { ordinal, score: score() });
+            frame.documents.offer(rank, || (ordinal, score()));
             Ok(())
         })
     })
@@ -310,21 +312,16 @@ fn draw<'a>(
     earlier: &EarlierRounds,
 ) -> Result<(LanguageSample, Vec<AnnotationRow<'a>>)> {
     let Frame { near, seeds: [_, start, order], documents, population, excluded } = frame;
-    let (population, frame) = (population.into_inner(), documents.into_items());
-    let sizes = match near {
-        Some(near) => near.sizes(&frame),
-        None => vec![1.0; frame.len()],
-    };
+    let population = population.into_inner();
+    let (ordinals, scores): (Vec<u64>, Vec<_>) = documents.into_items().into_iter().unzip();
+    let uniform = || vec![1.0; scores.len()];
+    let sizes = near.map_or_else(uniform, |near| near.sizes(&scores));
     let units = design::inclusion_probabilities(&sizes, count);
     // The frame is in random order, so the design is as well.
     let start = (ordinal_rank(start, 0) >> 64) as u64 % design::ONE;
-    let of_frame = frame.len() as f64 / population.max(1) as f64;
-    let drawn = |i: usize| DrawnDocument {
-        ordinal: frame[i].ordinal,
-        probability: units[i] as f64 / design::ONE as f64 * of_frame,
-    };
-    let drawn: Vec<DrawnDocument> =
-        design::systematic(&units, start).into_iter().map(drawn).collect();
+    let of_frame = ordinals.len() as f64 / population.max(1) as f64;
+    let drawn = |i: usize| (ordinals[i], units[i] as f64 / design::ONE as f64 * of_frame);
+    let drawn: Vec<_> = design::systematic(&units, start).into_iter().map(drawn).collect();
     let num_drawn = drawn.len();
     let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, order)?;
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();

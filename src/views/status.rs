@@ -1,12 +1,13 @@
 //! Progress of a run, read from its markers, and which tasks have work left.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::iter::repeat_n;
 use std::mem::take;
 
 use rayon::prelude::*;
 use serde::Serialize;
 
-use polysift_base::error::Result;
+use polysift_base::error::{Error, Result};
 use polysift_corpus::cascaded::Cascade;
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -186,14 +187,13 @@ pub fn unfinished(
     let plan = run.plan()?;
     let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
     for &stage in stages {
-        let (keys, task_of) = task_of_items(context, &plan, stage, num_tasks)?;
-        let is_left: Vec<bool> =
-            keys.par_iter().map(|key| Ok(!run.is_done(stage, key)?)).collect::<Result<_>>()?;
-        let units = keys.iter().zip(is_left).zip(task_of).filter(|((_, is_left), _)| *is_left);
-        let mut left: Vec<(&String, u32)> = units.map(|((key, _), task)| (key, task)).collect();
+        let is_left = |item: (String, u32)| Ok((!run.is_done(stage, &item.0)?).then_some(item));
+        let items = items_of(context, &plan, stage, num_tasks)?.into_par_iter().map(is_left);
+        let mut left: Vec<(String, u32)> =
+            items.filter_map(Result::transpose).collect::<Result<_>>()?;
         // Any task writes the reports, but only once all else is done.
-        if left.iter().any(|(key, _)| *key != REPORTS) {
-            left.retain(|(key, _)| *key != REPORTS);
+        if left.iter().any(|(key, _)| key != REPORTS) {
+            left.retain(|(key, _)| key != REPORTS);
         }
         if !left.is_empty() {
             let items = left.len();
@@ -205,50 +205,46 @@ pub fn unfinished(
     Ok(None)
 }
 
-/// Returns the units of work of `stage`, and the task out of `num_tasks` that each belongs to.
-fn task_of_items(
+/// Returns the units of work of `stage`, each with its task out of `num_tasks`.
+fn items_of(
     context: Context<'_>,
     plan: &Plan,
     stage: Stage,
     num_tasks: u32,
-) -> Result<(Vec<String>, Vec<u32>)> {
+) -> Result<Vec<(String, u32)>> {
+    let config = context.config;
     let of_shards = plan.task_of_shards(num_tasks);
-    let dealt = |keys: Vec<String>| {
-        let tasks = (0..keys.len()).map(|item| item as u32 % num_tasks).collect();
-        (keys, tasks)
-    };
+    let shards = || plan.names().into_iter().zip(of_shards.iter().copied());
+    let reports = || (REPORTS.to_owned(), 0);
+    let dealt = |keys: Vec<String>| keys.into_iter().zip((0..num_tasks).cycle()).collect();
+    let languages = || Ok::<_, Error>(Embedded::of(context.run)?.languages());
     Ok(match stage {
         Stage::Cascade | Stage::Filter | Stage::Deduplicate
-            if !stages_of(context.config).contains(&stage) =>
+            if !stages_of(config).contains(&stage) =>
         {
-            dealt(Vec::new())
+            Vec::new()
         }
         Stage::Cascade => {
             // Every task may take languages; the first task is responsible for unfinished ones.
-            let keys = Cascade::keys(context.config, plan);
-            let languages = vec![0; keys.len() - of_shards.len()];
-            (keys, [languages, of_shards].concat())
+            let keys = Cascade::keys(config, plan);
+            let of_languages = repeat_n(0, keys.len() - of_shards.len());
+            keys.into_iter().zip(of_languages.chain(of_shards)).collect()
         }
-        Stage::Embed => (plan.names(), of_shards),
         // The first task is responsible for the reports.
-        Stage::Filter | Stage::Export => {
-            let reports = stage == Stage::Filter || has_reports(context.config);
-            let keys = plan.names().into_iter().chain(reports.then(|| REPORTS.to_owned()));
-            (keys.collect(), of_shards.into_iter().chain(reports.then_some(0)).collect())
-        }
+        Stage::Filter => shards().chain([reports()]).collect(),
+        Stage::Export if has_reports(config) => shards().chain([reports()]).collect(),
+        Stage::Embed | Stage::Export => shards().collect(),
         Stage::Score => {
-            let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-            (score_keys(plan, &heads), heads.iter().flat_map(|_| of_shards.clone()).collect())
+            let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
+            score_keys(plan, &heads).into_iter().zip(of_shards.into_iter().cycle()).collect()
         }
         Stage::Train => dealt(polysift_corpus::training::keys(context)?),
-        Stage::Refine if !context.config.embeds_texts() || is_precise(context.run)? => {
-            dealt(Vec::new())
-        }
+        Stage::Refine if !config.embeds_texts() || is_precise(context.run)? => Vec::new(),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),
         Stage::Deduplicate => {
-            let languages = deduplicated(context.config, Embedded::of(context.run)?.languages());
+            let languages = deduplicated(config, languages()?);
             dealt(languages.into_iter().chain([REPORTS.to_owned()]).collect())
         }
-        Stage::Threshold => dealt(Embedded::of(context.run)?.languages().into_iter().collect()),
+        Stage::Threshold => dealt(languages()?.into_iter().collect()),
     })
 }

@@ -27,19 +27,15 @@ pub use weighted::{
 pub const DECISION: f32 = 0.5;
 
 /// Confusion matrix: counts of right and wrong calls.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Confusion {
     /// Positives called positive.
-    #[serde(rename = "tp")]
     pub true_positives: usize,
     /// Negatives called positive.
-    #[serde(rename = "fp")]
     pub false_positives: usize,
     /// Negatives called negative.
-    #[serde(rename = "tn")]
     pub true_negatives: usize,
     /// Positives called negative.
-    #[serde(rename = "fn")]
     pub false_negatives: usize,
 }
 

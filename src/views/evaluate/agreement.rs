@@ -67,7 +67,7 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     let groups = embedded.language_groups(&embedded.languages(), sample as u64);
     let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
     context.progress.begin("evaluate", Some(languages), "languages");
-    let outcome = groups.iter().try_for_each(|group| -> Result<()> {
+    for group in &groups {
         let languages = group.iter().copied();
         let samples: BTreeMap<_, _> =
             languages.map(|language| (language, BottomKSample::new(sample))).collect();
@@ -103,10 +103,9 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
             agreement.extend(pairs(language, &columns, &ties, top));
             context.progress.advance(1, 0);
         }
-        Ok(())
-    });
+    }
     context.progress.end();
-    outcome.map(|()| agreement)
+    Ok(agreement)
 }
 
 /// Compares all pairs of `columns` of a language. `ties` are the documents' keys without a logit.

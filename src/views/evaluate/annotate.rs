@@ -8,13 +8,11 @@ use serde_json::{Value, json};
 
 use super::texts::TextScorer;
 use polysift_base::error::Result;
-use polysift_config::{
-    FilterAction, FilterConfig, FilterWhen, KEPT, LanguageSource, Rate, RunConfig,
-};
+use polysift_config::{FilterAction, FilterConfig, KEPT, LanguageSource, Rate, RunConfig};
 use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
 use polysift_corpus::heads::{Heads, head_file};
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::rows::Fate;
+use polysift_corpus::rows::{Fate, removing};
 use polysift_corpus::select::selections;
 use polysift_corpus::verdicts::decide;
 use polysift_data::input::{
@@ -44,15 +42,12 @@ pub struct Annotation<'a> {
     pub retention: BTreeMap<&'a str, Rate>,
     /// Names of the filters that flag the document, each with the text of its column in an export.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub flags: BTreeMap<&'a str, String>,
+    pub flags: BTreeMap<String, String>,
     /// The thresholds of the language: `head`; its rate, score or budget as `retention`, `removal`,
     /// `threshold` or `budget`; `score` at the boundary, null if all or no documents are kept.
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     pub thresholds: &'a [Value],
 }
-
-/// Name of a filter, when it is applied, and its row on a document.
-type FoundBy<'a> = (&'a str, FilterWhen, FoundRow);
 
 /// Annotates documents with scores, verdicts and filter findings.
 pub struct Annotator<'a> {
@@ -144,9 +139,10 @@ impl<'a> Annotator<'a> {
         let mut wrong: BTreeMap<usize, String> = BTreeMap::new();
         let mut scores: Vec<Vec<Option<DocumentScore>>> = Vec::new();
         let mut column = 0;
-        for name in self.scorer.config.heads.keys() {
-            let Some(head) = self.scorer.heads.of_rows(name) else {
-                scores.push(self.scorer.score(name, &languages, &texts, &embedded)?);
+        let &TextScorer { config, heads, .. } = &self.scorer;
+        for name in config.heads.keys() {
+            let Some(head) = heads.of_rows(name) else {
+                scores.push(heads.score_embedded(name, &languages, &texts, &embedded)?);
                 continue;
             };
             let place = head.column().map(|name| (name, column));
@@ -178,8 +174,8 @@ impl<'a> Annotator<'a> {
         &self,
         documents: &[StreamDocument],
         mut column: usize,
-    ) -> Result<Vec<Vec<FoundBy<'a>>>> {
-        let mut found: Vec<Vec<(&'a str, &'a FilterConfig, FilterAction, Finding)>> =
+    ) -> Result<Vec<Vec<FoundRow>>> {
+        let mut found: Vec<Vec<(&str, FilterAction, Finding)>> =
             documents.iter().map(|_| Vec::new()).collect();
         for (name, settings, filter) in &self.filters {
             let place = settings.url_column().map(|_| column);
@@ -194,17 +190,15 @@ impl<'a> Annotator<'a> {
             };
             let judged: Vec<_> = seen.iter().map(document).collect();
             for (at, verdict) in seen.into_iter().zip(filter.judge(&judged, self.scorer.stop)?) {
-                let found_by = |finding| (*name, *settings, settings.action, finding);
+                let found_by = |finding| (*name, settings.action, finding);
                 found[at].extend(verdict.finding.map(found_by));
             }
         }
         let mut decided = Vec::new();
         for (document, mut found) in documents.iter().zip(found) {
-            let findings = found.iter_mut().map(|(_, _, action, finding)| (action, finding));
+            let findings = found.iter_mut().map(|(_, action, finding)| (action, finding));
             decide(text(document).unwrap_or_default(), findings);
-            let found = found.into_iter().map(|(name, settings, action, finding)| {
-                (name, settings.when(), finding.row(name, action))
-            });
+            let found = found.into_iter().map(|(name, action, finding)| finding.row(name, action));
             decided.push(found.collect());
         }
         Ok(decided)
@@ -214,29 +208,25 @@ impl<'a> Annotator<'a> {
         &'d self,
         document: &'d StreamDocument,
         scores: &[Option<DocumentScore>],
-        found: &[FoundBy<'d>],
+        found: &[FoundRow],
     ) -> Annotation<'d> {
         let language = document.language.as_str();
         let names = self.scorer.config.heads.keys().map(String::as_str);
         let shown = |score: &Option<DocumentScore>| {
             score.map(|s| f64::from(s.score)).filter(|score| !score.is_nan())
         };
-        let flags = found.iter().filter(|(_, _, row)| row.action == FilterAction::Flag);
+        let flags = found.iter().filter(|row| row.action == FilterAction::Flag);
         let mut annotation = Annotation {
             language,
             scores: names.zip(scores.iter().map(shown)).collect(),
             verdict: None,
             reason: None,
             retention: BTreeMap::new(),
-            flags: flags.map(|(name, _, row)| (*name, row.why().to_owned())).collect(),
+            flags: flags.map(|row| (row.filter.clone(), row.why().to_owned())).collect(),
             thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
-        let removed_by = |when| {
-            let removes =
-                |(_, at, row): &&FoundBy<'d>| row.action == FilterAction::Remove && *at == when;
-            found.iter().find(removes).map(|(name, ..)| *name)
-        };
+        let removed_by = |when| removing(self.scorer.config, found, when);
         // A cascade of the run is not asked.
         let has_text = text(document).is_some();
         // The ordinal only breaks ties of equal ids.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::agreement::{HeadLogits, pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
-use super::rules::{DecisionRule, Ranked, ScoreMeaning};
+use super::rules::{DecisionRule, Ranked, gives_grades};
 use super::selections::{EstimatedRun, ScoredTexts, drawn_texts};
 use super::texts::{BLOCK_TEXTS, TextScorer};
 use polysift_base::error::{Error, Result};
@@ -99,13 +99,13 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     let mut estimated = None;
     if let (Some(run), Some(worker), Some(drawn)) = (setup.run, &worker, &drawn) {
         let context = Context::observing(config, run, hub, stop, progress, worker);
-        match EstimatedRun::open(context, setup.heads, &samples, setup.rates)? {
+        match EstimatedRun::open(context, setup.heads, &samples)? {
             Ok(run) => estimated = Some((run, drawn.as_slice())),
             Err(reason) => report.notes.push(format!("the selection is not estimated: {reason}")),
         }
     }
     setup.progress.begin("evaluate", Some(samples.len() as u64), "texts");
-    let outcome = heads.languages().iter().try_for_each(|language| {
+    for language in heads.languages() {
         let is_own = |at: &usize| samples[*at].language == *language;
         let places: Vec<usize> = (0..samples.len()).filter(is_own).collect();
         let samples = places.iter().map(|at| &samples[*at]).collect();
@@ -113,18 +113,17 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
             (run, places.iter().map(|at| drawn[*at]).collect::<Vec<WeightedText>>())
         });
         LanguageTexts { setup, scorer: &scorer, cuts: &cuts, language, samples, drawn }
-            .evaluate(&mut report)
-    });
+            .evaluate(&mut report)?;
+    }
     setup.progress.end();
-    outcome?;
     for name in setup.heads.keys() {
         summarise(name, heads.languages(), &mut report);
     }
     report.heads.sort_by(|a, b| a.head.cmp(&b.head));
-    report.grades.sort_by(|a, b| a.group.head.cmp(&b.group.head));
-    report.measures.sort_by(|a, b| a.group.head.cmp(&b.group.head));
-    report.selections.sort_by(|a, b| a.group.head.cmp(&b.group.head));
-    report.decisions.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    let Report { measures, decisions, grades, selections, .. } = &mut report;
+    for table in [measures, decisions, grades, selections] {
+        table.sort_by(|a, b| a.group.head.cmp(&b.group.head));
+    }
     Ok(report)
 }
 
@@ -222,11 +221,10 @@ impl<'a> LanguageTexts<'a> {
             if let Some((run, drawn, texts)) = &estimated {
                 let labels = self.samples.iter().map(|sample| sample.label);
                 judged.drawn = labels.zip(drawn.iter().copied()).collect();
-                let head = (name, head.spec());
-                judged.selected = run.calls(language, head, selection.as_ref(), texts)?;
+                let rules = (selection.as_ref(), setup.rates);
+                judged.selected = run.calls(language, (name, head.spec()), rules, texts)?;
             }
-            let output = ScoreMeaning::of(head.spec());
-            judged.tabulate((name, language), output, self.cuts, report);
+            judged.tabulate((name, language), self.cuts, report);
             let provenance = head.card().provenance.as_ref();
             let digests = provenance.map_or(&[][..], |provenance| &provenance.data_digests);
             let is_own = |file: &&DataFile| file.language.as_ref().is_none_or(|of| of == language);
@@ -270,7 +268,7 @@ impl<'a> LanguageTexts<'a> {
                     samples.iter().map(|s| head.score(&s.id, value(s))).collect()
                 } else {
                     let languages = vec![language; texts.len()];
-                    scorer.score(name, &languages, &texts, &embedded)?
+                    scorer.heads.score_embedded(name, &languages, &texts, &embedded)?
                 };
                 scores.entry(name).or_default().extend(scored);
             }
@@ -292,7 +290,9 @@ impl<'a> LanguageTexts<'a> {
         scores: &[Option<DocumentScore>],
         selection: Option<&Selection>,
     ) -> Judged<'a> {
-        let mut judged = Judged::default();
+        let is_probability = head.spec().output.is_probability();
+        let gives_grades = gives_grades(head.spec());
+        let mut judged = Judged { is_probability, gives_grades, ..Judged::default() };
         let mut keys = Vec::new();
         for (row, (sample, score)) in self.samples.iter().zip(scores).enumerate() {
             match *score {

@@ -3,7 +3,7 @@
 //! ```text
 //!  labelled texts ──(tokenizer, encoder)──▶ embeddings ──each head──▶ scores ──▶ [`Report`]
 //!  scores stored in a run ─────────────────sample──────────────────────────────▶ [`Pair`]s
-//!                 └──────selections, weights of the texts──▶ [`SelectionShares`]
+//!                 └──────selections, weights of the texts──▶ shares of selections
 //!  documents ─────────(all steps above, thresholds, filters)───────────────────▶ [`Annotation`]s
 //! ```
 //!
@@ -13,39 +13,6 @@
 //! with the texts that have no score, which no selection keeps. Undefined values (one class only,
 //! nothing called positive) are `None`, `null` in JSON. This module trains nothing and writes
 //! nothing.
-//!
-//! ```
-//! use polysift_base::progress::{Silent, Stop};
-//! use polysift_config::RunConfig;
-//! use polysift_data::input::{InputFile, SampleColumns};
-//! use polysift_encoder::HubSettings;
-//! use polysift_views::evaluate::{Setup, evaluate};
-//!
-//! let folder = tempfile::tempdir()?;
-//! let file = folder.path().join("held.jsonl");
-//! let line = |text, label| format!(r#"{{"text": "{text}", "label": "{label}"}}"#) + "\n";
-//! std::fs::write(&file, line("every human right", "positive") + &line("buy cheap", "negative"))?;
-//!
-//! let head = "heads.ft = { kind = 'fasttext', path = '../../tests/golden/fasttext/words.bin' }";
-//! let config = RunConfig::from_toml(head, "run.toml")?;
-//! let report = evaluate(&Setup {
-//!     config: &config,
-//!     heads: &config.heads,
-//!     run: None,
-//!     files: &[InputFile::at(&file, "held".into(), Some("eng_Latn".into()))?],
-//!     columns: SampleColumns { labels: vec!["label"], ..SampleColumns::default() },
-//!     cuts: &[],
-//!     chunks_of_heads: true,
-//!     rules: &[],
-//!     rates: &[],
-//!     top: "0.1".parse()?,
-//!     hub: &HubSettings::from_env(|_| None),
-//!     stop: &Stop::default(),
-//!     progress: &Silent,
-//! })?;
-//! assert_eq!(report.heads.len(), 1); // ROC-AUC and decisions of the head
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod agreement;
 mod annotate;
@@ -58,9 +25,6 @@ mod texts;
 pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
 pub use annotate::{Annotation, Annotator, heads_of};
 pub use labelled::{SOURCE, Setup, evaluate};
-pub use report::{
-    DataFile, EVERYTHING, EncoderUsed, GradeMeasures, HeadUsed, Measures, Report, RuleOutcome,
-};
+pub use report::{DataFile, EVERYTHING, EncoderUsed, HeadUsed, Report, ReportRow, TextGroup};
 pub use rules::DecisionRule;
-pub use selections::{SelectionShares, TextGroup};
 pub use texts::TextScorer;

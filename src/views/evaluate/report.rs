@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::agreement::Pair;
-use super::rules::{Calls, ScoreMeaning};
-use super::selections::{SelectionShares, TextGroup};
+use super::rules::Calls;
 use polysift_base::metrics::{
     CalibrationBin, Confusion, DECISION, WeightedText, average_precision, binary_cross_entropy,
     calibration, calibration_error, kendall, mean_absolute_error, proportion_interval, roc_auc,
-    roc_auc_interval, spearman,
+    roc_auc_interval, spearman, weighted_precision, weighted_recall,
 };
 use polysift_data::input::SkippedRows;
 use polysift_heads::head::{DocumentScore, HeadSpec};
@@ -38,13 +38,13 @@ pub struct Report {
     /// The heads of each language.
     pub heads: Vec<HeadUsed>,
     /// How well the heads separate the classes.
-    pub measures: Vec<Measures>,
+    pub measures: Vec<ReportRow>,
     /// The outcome of each decision rule.
-    pub decisions: Vec<RuleOutcome>,
+    pub decisions: Vec<ReportRow>,
     /// How well the heads predict grades, if the labels are grades.
-    pub grades: Vec<GradeMeasures>,
+    pub grades: Vec<ReportRow>,
     /// Shares in the run's selection and at other rates, if the texts were drawn from the run.
-    pub selections: Vec<SelectionShares>,
+    pub selections: Vec<ReportRow>,
     /// Agreement of the heads.
     pub agreement: Vec<Pair>,
     /// Notes for the reader.
@@ -96,122 +96,67 @@ pub struct HeadUsed {
     pub unscored: usize,
 }
 
-/// How well a head separates the classes.
+/// The texts that a row is about.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Measures {
-    /// The texts.
-    #[serde(flatten)]
-    pub group: TextGroup,
-    /// Number of texts with a score.
-    pub scored: usize,
-    /// Number of positives among them.
-    pub positive: usize,
-    /// Area under the ROC curve.
-    pub roc_auc: Option<f64>,
-    /// Lower end of its 95% confidence interval, see [`roc_auc_interval`].
-    pub roc_auc_low: Option<f64>,
-    /// Upper end of that interval.
-    pub roc_auc_high: Option<f64>,
-    /// Area under the precision-recall curve, as average precision.
-    pub average_precision: Option<f64>,
-    /// Mean cross-entropy of the log-odds, in nats; `None` without probabilities of the labels.
-    pub log_loss: Option<f64>,
-    /// Mean distance of probabilities from shares, see [`calibration_error`]; `None` likewise.
-    pub calibration_error: Option<f64>,
+pub struct TextGroup {
+    /// Name of the head.
+    pub head: String,
+    /// The language, or `mean` for the mean over the languages.
+    pub language: String,
+    /// `all`, or `source: NAME`.
+    pub texts: String,
+    /// The grade above which a text is positive; `None` if the labels are classes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cut: Option<f64>,
 }
 
-/// How well a head predicts grades.
+/// A row of a table on one head.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct GradeMeasures {
+pub struct ReportRow {
     /// The texts.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// Number of texts with a score.
-    pub scored: usize,
-    /// Rank correlation of scores and grades.
-    pub spearman: Option<f64>,
-    /// Kendall's tau-b of scores and grades.
-    pub kendall: Option<f64>,
-    /// Mean distance of scores from grades; `None` if the head's scores are not grades.
-    pub mean_absolute_error: Option<f64>,
-    /// Mean distance of mean scores from mean grades, see [`calibration_error`]; `None` likewise.
-    pub calibration_error: Option<f64>,
-    /// Mean score and mean grade of ten groups by score; empty if the scores are not grades.
-    pub calibration: Vec<CalibrationBin>,
-}
-
-/// The calls of a decision rule, compared with the labels.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct RuleOutcome {
-    /// The texts.
+    /// Numbers by column, null where they are undefined.
     #[serde(flatten)]
-    pub group: TextGroup,
-    /// `score above T`, `retention R`, `removal R`, or `run:` and a rule of the run.
-    pub rule: String,
-    /// Score at the boundary; `None` if there is none.
-    pub threshold: Option<f64>,
-    /// Number of texts called positive.
-    pub called_positive: usize,
-    /// Counts of right and wrong calls.
-    #[serde(flatten)]
-    pub confusion: Confusion,
-    /// Share of texts called right.
-    pub accuracy: Option<f64>,
-    /// Share of positives among those called positive.
-    pub precision: Option<f64>,
-    /// Lower end of its 95% confidence interval, see [`proportion_interval`].
-    pub precision_low: Option<f64>,
-    /// Upper end of that interval.
-    pub precision_high: Option<f64>,
-    /// Share of those called positive among the positives.
-    pub recall: Option<f64>,
-    /// Harmonic mean of precision and recall.
-    pub f1: Option<f64>,
+    columns: Value,
 }
 
 impl Report {
     /// Appends the means over the languages of the head `name`'s results on all texts.
     pub(super) fn add_means(&mut self, name: &str) {
-        let is_one = |group: &TextGroup| group.head == name && group.texts == EVERYTHING;
-        let rows: Vec<Measures> =
-            self.measures.iter().filter(|m| is_one(&m.group)).cloned().collect();
-        let mut cuts: Vec<Option<f64>> = rows.iter().map(|m| m.group.cut).collect();
-        cuts.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
-        cuts.dedup();
-        for cut in cuts {
-            let rows: Vec<&Measures> = rows.iter().filter(|m| m.group.cut == cut).collect();
-            self.measures.push(Measures {
-                group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) },
-                scored: rows.iter().map(|m| m.scored).sum(),
-                positive: rows.iter().map(|m| m.positive).sum(),
-                roc_auc: mean(&rows, |m| m.roc_auc),
-                roc_auc_low: None,
-                roc_auc_high: None,
-                average_precision: mean(&rows, |m| m.average_precision),
-                log_loss: mean(&rows, |m| m.log_loss),
-                calibration_error: mean(&rows, |m| m.calibration_error),
-            });
-        }
-        let rows: Vec<&GradeMeasures> = self.grades.iter().filter(|m| is_one(&m.group)).collect();
-        if !rows.is_empty() {
-            let means = GradeMeasures {
-                group: group(name, MEAN, EVERYTHING),
-                scored: rows.iter().map(|m| m.scored).sum(),
-                spearman: mean(&rows, |m| m.spearman),
-                kendall: mean(&rows, |m| m.kendall),
-                mean_absolute_error: mean(&rows, |m| m.mean_absolute_error),
-                calibration_error: mean(&rows, |m| m.calibration_error),
-                calibration: Vec::new(),
+        for table in [&mut self.measures, &mut self.grades] {
+            let is_one = |row: &&ReportRow| row.group.head == name && row.group.texts == EVERYTHING;
+            let rows: Vec<&ReportRow> = table.iter().filter(is_one).collect();
+            let mut cuts: Vec<Option<f64>> = rows.iter().map(|row| row.group.cut).collect();
+            cuts.sort_by(|a, b| a.partial_cmp(b).unwrap_or(Ordering::Equal));
+            cuts.dedup();
+            let mean_at = |cut: Option<f64>| {
+                let rows: Vec<_> = rows.iter().filter(|row| row.group.cut == cut).collect();
+                let mean = |name: &String| {
+                    let values = rows.iter().map(|row| &row.columns[name]);
+                    (name.clone(), mean(name, values))
+                };
+                let columns = rows[0].columns.as_object().into_iter().flatten();
+                let columns = columns.map(|(name, _)| mean(name)).collect();
+                ReportRow { group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) }, columns }
             };
-            self.grades.push(means);
+            let means: Vec<ReportRow> = cuts.into_iter().map(mean_at).collect();
+            table.extend(means);
         }
     }
 }
 
-/// Returns the mean over the rows that have a value.
-fn mean<R>(rows: &[&R], value: fn(&R) -> Option<f64>) -> Option<f64> {
-    let values: Vec<f64> = rows.iter().filter_map(|row| value(row)).collect();
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
+/// Returns the sum of counts, or else the mean over the rows that have a value.
+fn mean<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
+    match column {
+        "scored" | "positive" => values.filter_map(Value::as_u64).sum::<u64>().into(),
+        "roc_auc_low" | "roc_auc_high" => Value::Null,
+        "calibration" => json!([]),
+        _ => {
+            let values: Vec<f64> = values.filter_map(Value::as_f64).collect();
+            json!((!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64))
+        }
+    }
 }
 
 fn group(head: &str, language: &str, texts: &str) -> TextGroup {
@@ -227,6 +172,9 @@ fn is_above(label: f32, group: &TextGroup) -> bool {
 /// Scored documents of a language, column by column.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Judged<'a> {
+    /// Whether scores are probabilities of the positive class.
+    pub(super) is_probability: bool,
+    pub(super) gives_grades: bool,
     pub(super) scores: Vec<DocumentScore>,
     /// Class labels (1 and 0) or grades.
     pub(super) labels: Vec<f32>,
@@ -245,7 +193,6 @@ impl Judged<'_> {
     pub(super) fn tabulate(
         &self,
         (head, language): (&str, &str),
-        output: ScoreMeaning,
         cuts: &[f64],
         report: &mut Report,
     ) {
@@ -254,13 +201,15 @@ impl Judged<'_> {
         for (texts, rows) in self.groups() {
             let group = group(head, language, &texts);
             if of_classes.is_none() {
-                report.grades.push(self.grades(&group, &rows, output));
+                let columns = self.grades(&rows);
+                report.grades.push(ReportRow { group: group.clone(), columns });
             }
             for &cut in &cuts {
                 let group = TextGroup { cut, ..group.clone() };
-                report.measures.push(self.measures(&group, &rows, output));
-                report.decisions.extend(self.outcomes(&group, &rows));
-                report.selections.extend(self.selections(&group));
+                let row = |columns| ReportRow { group: group.clone(), columns };
+                report.measures.push(row(self.measures(&rows, &group)));
+                report.decisions.extend(self.outcomes(&rows, &group).into_iter().map(row));
+                report.selections.extend(self.selections(&group).into_iter().map(row));
             }
         }
     }
@@ -278,23 +227,23 @@ impl Judged<'_> {
         [all].into_iter().chain(sources).collect()
     }
 
-    fn measures(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> Measures {
+    fn measures(&self, rows: &[usize], group: &TextGroup) -> Value {
         let logits: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
         let labels: Vec<bool> = rows.iter().map(|&row| is_above(self.labels[row], group)).collect();
         let interval = roc_auc_interval(&logits, &labels);
-        let is_probability = output == ScoreMeaning::Probability && group.cut.is_none();
-        Measures {
-            group: group.clone(),
-            scored: rows.len(),
-            positive: labels.iter().filter(|&&label| label).count(),
-            roc_auc: roc_auc(&logits, &labels),
-            roc_auc_low: interval.map(|[low, _]| low),
-            roc_auc_high: interval.map(|[_, high]| high),
-            average_precision: average_precision(&logits, &labels),
-            log_loss: binary_cross_entropy(&logits, &labels).filter(|_| is_probability),
-            calibration_error: calibration_error(&self.calibration(rows))
-                .filter(|_| is_probability),
-        }
+        let is_probability = self.is_probability && group.cut.is_none();
+        let log_loss = binary_cross_entropy(&logits, &labels);
+        let error = calibration_error(&self.calibration(rows));
+        json!({
+            "scored": rows.len(),
+            "positive": labels.iter().filter(|&&label| label).count(),
+            "roc_auc": roc_auc(&logits, &labels),
+            "roc_auc_low": interval.map(|[low, _]| low),
+            "roc_auc_high": interval.map(|[_, high]| high),
+            "average_precision": average_precision(&logits, &labels),
+            "log_loss": log_loss.filter(|_| is_probability),
+            "calibration_error": error.filter(|_| is_probability),
+        })
     }
 
     /// Bins the scores by size and compares them with the labels.
@@ -304,57 +253,75 @@ impl Judged<'_> {
         calibration(&scores, &labels)
     }
 
-    fn grades(&self, group: &TextGroup, rows: &[usize], output: ScoreMeaning) -> GradeMeasures {
+    fn grades(&self, rows: &[usize]) -> Value {
         let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
         let grades: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
-        let gives_grades = output == ScoreMeaning::Grade;
-        let calibration = if gives_grades { self.calibration(rows) } else { Vec::new() };
-        GradeMeasures {
-            group: group.clone(),
-            scored: rows.len(),
-            spearman: spearman(&scores, &grades),
-            kendall: kendall(&scores, &grades),
-            mean_absolute_error: mean_absolute_error(&scores, &grades).filter(|_| gives_grades),
-            calibration_error: calibration_error(&calibration),
-            calibration,
-        }
+        let calibration = if self.gives_grades { self.calibration(rows) } else { Vec::new() };
+        json!({
+            "scored": rows.len(),
+            "spearman": spearman(&scores, &grades),
+            "kendall": kendall(&scores, &grades),
+            "mean_absolute_error":
+                mean_absolute_error(&scores, &grades).filter(|_| self.gives_grades),
+            "calibration_error": calibration_error(&calibration),
+            "calibration": calibration,
+        })
     }
 
     /// Evaluates the rules that apply to the group's grade threshold; empty if `rows` is empty.
-    fn outcomes(&self, group: &TextGroup, rows: &[usize]) -> Vec<RuleOutcome> {
+    fn outcomes(&self, rows: &[usize], group: &TextGroup) -> Vec<Value> {
         let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
         let outcome = |calls: &Calls| {
             let is_positive = |row: usize| is_above(self.labels[row], group);
             let called = rows.iter().map(|&row| (calls.positive[row], is_positive(row)));
             let confusion = Confusion::of_calls(called);
-            let called_positive = confusion.called_positive();
-            let interval = proportion_interval(confusion.true_positives, called_positive);
-            RuleOutcome {
-                group: group.clone(),
-                rule: calls.rule.clone(),
-                threshold: calls.threshold,
-                called_positive,
-                confusion,
-                accuracy: confusion.accuracy(),
-                precision: confusion.precision(),
-                precision_low: interval.map(|[low, _]| low),
-                precision_high: interval.map(|[_, high]| high),
-                recall: confusion.recall(),
-                f1: confusion.f1(),
-            }
+            let interval =
+                proportion_interval(confusion.true_positives, confusion.called_positive());
+            json!({
+                "rule": calls.rule,
+                "threshold": calls.threshold,
+                "called_positive": confusion.called_positive(),
+                "tp": confusion.true_positives,
+                "fp": confusion.false_positives,
+                "tn": confusion.true_negatives,
+                "fn": confusion.false_negatives,
+                "accuracy": confusion.accuracy(),
+                "precision": confusion.precision(),
+                "precision_low": interval.map(|[low, _]| low),
+                "precision_high": interval.map(|[_, high]| high),
+                "recall": confusion.recall(),
+                "f1": confusion.f1(),
+            })
         };
         self.calls.iter().filter(applies).filter(|_| !rows.is_empty()).map(outcome).collect()
     }
 
     /// Estimates the shares of each selection over all documents; empty for other groups.
-    fn selections(&self, group: &TextGroup) -> Vec<SelectionShares> {
-        let drawn = self.drawn.iter().map(|(label, drawn)| {
-            let is_positive = is_above(*label, group);
-            WeightedText { is_positive, ..*drawn }
-        });
-        let drawn: Vec<WeightedText> = drawn.collect();
+    fn selections(&self, group: &TextGroup) -> Vec<Value> {
         let calls = self.selected.iter().filter(|_| group.texts == EVERYTHING);
-        calls.map(|calls| SelectionShares::new(group, calls, &drawn)).collect()
+        let estimated = |calls: &Calls| {
+            let drawn = self.drawn.iter().zip(&calls.positive);
+            let texts = drawn.map(|((label, drawn), &is_selected)| WeightedText {
+                is_selected,
+                is_positive: is_above(*label, group),
+                ..*drawn
+            });
+            let texts: Vec<WeightedText> = texts.collect();
+            let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
+            json!({
+                "rule": calls.rule,
+                "threshold": calls.threshold,
+                "selected": calls.positive.iter().filter(|selected| **selected).count(),
+                "effective_size": precision.map(|share| share.effective_size),
+                "precision": precision.map(|share| share.share),
+                "precision_low": precision.map(|share| share.low),
+                "precision_high": precision.map(|share| share.high),
+                "recall": recall.map(|share| share.share),
+                "recall_low": recall.map(|share| share.low),
+                "recall_high": recall.map(|share| share.high),
+            })
+        };
+        calls.map(estimated).collect()
     }
 }
 
@@ -365,7 +332,7 @@ mod tests {
 
     fn tables(judged: &Judged<'_>) -> Report {
         let mut report = Report::default();
-        judged.tabulate(("h", "und"), ScoreMeaning::Other, &[], &mut report);
+        judged.tabulate(("h", "und"), &[], &mut report);
         report
     }
 
@@ -390,31 +357,29 @@ mod tests {
         let Report { measures, decisions, .. } =
             tables(&judged(&[2.0, -2.0, 3.0, 0.25], "retention 0.1", 0.5));
         let all = &measures[0];
-        assert_eq!((all.scored, all.positive, all.roc_auc), (4, 3, Some(1.0)));
-        assert_eq!(all.log_loss, None);
+        let all = ["scored", "positive", "roc_auc", "log_loss"].map(|name| &all.columns[name]);
+        assert_eq!(all, [&json!(4), &json!(3), &json!(1.0), &Value::Null]);
+        let outcome = &decisions[0].columns;
         assert_eq!(
-            (decisions[0].rule.as_str(), decisions[0].threshold),
-            ("retention 0.1", Some(0.5))
+            (&outcome["rule"], &outcome["threshold"]),
+            (&json!("retention 0.1"), &json!(0.5))
         );
-        let Confusion { true_positives, false_negatives, .. } = decisions[0].confusion;
-        assert_eq!((true_positives, false_negatives, decisions[0].called_positive), (2, 1, 2));
+        let counts = ["tp", "fn", "called_positive"].map(|name| &outcome[name]);
+        assert_eq!(counts, [&json!(2), &json!(1), &json!(2)]);
     }
 
     #[test]
     fn means_are_those_of_the_languages_that_have_a_value() {
         let mut report = Report::default();
         for (language, logits) in [("a", [1.0, -1.0]), ("b", [2.0, 1.0])] {
-            judged(&logits, "r", 0.0).tabulate(
-                ("h", language),
-                ScoreMeaning::Probability,
-                &[],
-                &mut report,
-            );
+            let judged = Judged { is_probability: true, ..judged(&logits, "r", 0.0) };
+            judged.tabulate(("h", language), &[], &mut report);
         }
         report.add_means("h");
         let mean = &report.measures[2];
-        assert_eq!((mean.group.language.as_str(), mean.scored, mean.positive), ("mean", 4, 3));
-        assert_eq!(mean.roc_auc, Some(1.0));
+        assert_eq!(mean.group.language, "mean");
+        let found = ["scored", "positive", "roc_auc"].map(|name| &mean.columns[name]);
+        assert_eq!(found, [&json!(4), &json!(3), &json!(1.0)]);
     }
 
     #[test]
@@ -432,7 +397,8 @@ mod tests {
     #[test]
     fn without_documents_every_measure_is_undefined() {
         let Report { measures, decisions, .. } = tables(&Judged::default());
-        assert_eq!((measures[0].roc_auc, measures[0].log_loss), (None, None));
+        let columns = &measures[0].columns;
+        assert_eq!((&columns["roc_auc"], &columns["log_loss"]), (&Value::Null, &Value::Null));
         assert_eq!((measures.len(), decisions.len()), (1, 0));
     }
 }

@@ -30,23 +30,9 @@ impl Calls {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ScoreMeaning {
-    /// The probability of the positive class.
-    Probability,
-    Grade,
-    /// Only an order of documents.
-    Other,
-}
-
-impl ScoreMeaning {
-    pub(super) fn of(spec: &HeadSpec) -> Self {
-        match spec.output {
-            output if output.is_probability() => Self::Probability,
-            _ if matches!(spec.kind, HeadKind::Cosine | HeadKind::Random) => Self::Other,
-            _ => Self::Grade,
-        }
-    }
+/// Returns whether scores are grades, not probabilities or only an order of documents.
+pub(super) fn gives_grades(spec: &HeadSpec) -> bool {
+    !spec.output.is_probability() && !matches!(spec.kind, HeadKind::Cosine | HeadKind::Random)
 }
 
 /// The scores of one head on the documents of one language, with the keys that order them.
@@ -68,13 +54,11 @@ impl Ranked<'_> {
         selection: Option<&Selection>,
     ) -> Vec<Calls> {
         let mut calls: Vec<Calls> = Vec::new();
-        match ScoreMeaning::of(self.spec) {
-            ScoreMeaning::Probability => calls.push(self.above(f64::from(DECISION))),
-            ScoreMeaning::Grade => {
-                let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.above(cut) };
-                calls.extend(cuts.iter().map(of_cut));
-            }
-            ScoreMeaning::Other => {}
+        if self.spec.output.is_probability() {
+            calls.push(self.above(f64::from(DECISION)));
+        } else if gives_grades(self.spec) {
+            let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.above(cut) };
+            calls.extend(cuts.iter().map(of_cut));
         }
         let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
         for rule in rules.iter().filter(applies) {

@@ -2,11 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::Serialize;
-
 use super::rules::Calls;
 use polysift_base::error::{Error, Result};
-use polysift_base::metrics::{WeightedText, weighted_precision, weighted_recall};
+use polysift_base::metrics::WeightedText;
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -21,48 +19,6 @@ use polysift_selection::{
 
 /// Probabilities above this count as 1: they were rounded when they were written.
 const CERTAIN: f64 = 1.0 - 1e-12;
-
-/// The texts that a row is about.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TextGroup {
-    /// Name of the head.
-    pub head: String,
-    /// The language, or `mean` for the mean over the languages.
-    pub language: String,
-    /// `all`, or `source: NAME`.
-    pub texts: String,
-    /// The grade above which a text is positive; `None` if the labels are classes.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<f64>,
-}
-
-/// Estimated shares of what a rule selects among the documents of a language.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct SelectionShares {
-    /// The texts, which are documents of the run.
-    #[serde(flatten)]
-    pub group: TextGroup,
-    /// `run: selection`, with the head's rate if it has one; or `rate R` for the head alone.
-    pub rule: String,
-    /// Score at the boundary; `None` if there is none.
-    pub threshold: Option<f64>,
-    /// Number of texts that the rule selects.
-    pub selected: usize,
-    /// [`polysift_base::metrics::WeightedShare::effective_size`] of these texts.
-    pub effective_size: Option<f64>,
-    /// Share of positives among the selected documents.
-    pub precision: Option<f64>,
-    /// Lower end of its 95% confidence interval.
-    pub precision_low: Option<f64>,
-    /// Upper end of that interval.
-    pub precision_high: Option<f64>,
-    /// Share of selected documents among the positive ones.
-    pub recall: Option<f64>,
-    /// Lower end of its 95% confidence interval.
-    pub recall_low: Option<f64>,
-    /// Upper end of that interval.
-    pub recall_high: Option<f64>,
-}
 
 /// Returns how `samples` were drawn: from a column of weights if `is_weighted`, else from their
 /// inclusion probabilities; `None` if no sample has one, [`Error::Config`] if only some have. None
@@ -108,7 +64,6 @@ pub(super) struct EstimatedRun<'a> {
     scores: ScoreFiles,
     /// Documents without scores.
     documents: RunRows<'a>,
-    rates: &'a [Rate],
 }
 
 impl<'a> EstimatedRun<'a> {
@@ -117,7 +72,6 @@ impl<'a> EstimatedRun<'a> {
         context: Context<'a>,
         heads: &BTreeMap<String, HeadConfig>,
         texts: &[LabelledText],
-        rates: &'a [Rate],
     ) -> Result<std::result::Result<Self, String>> {
         if !heads.keys().eq(context.config.heads.keys()) {
             return Ok(Err("it needs all heads of the run".to_owned()));
@@ -132,7 +86,7 @@ impl<'a> EstimatedRun<'a> {
             stored_selections(context.run, embedded.languages())?;
             let scores = ScoreFiles::selected(context)?;
             let documents = RunRows::open(context, None, embedded.languages())?;
-            Ok(Self { embedded, scores, documents, rates })
+            Ok(Self { embedded, scores, documents })
         };
         match opened() {
             Ok(run) => Ok(Ok(run)),
@@ -142,13 +96,13 @@ impl<'a> EstimatedRun<'a> {
         }
     }
 
-    /// Returns which `texts` are selected by the run, and by the head `name` alone at each rate.
+    /// Returns which `texts` are selected by the run, and by the head `name` alone at each of `rates`.
     /// Texts that a cascade dropped never are, nor are those without a score or with NaN.
     pub(super) fn calls(
         &self,
         language: &str,
         (name, spec): (&str, &HeadSpec),
-        selection: Option<&Selection>,
+        (selection, rates): (Option<&Selection>, &[Rate]),
         texts: &ScoredTexts<'_>,
     ) -> Result<Vec<Calls>> {
         let mut calls = Vec::new();
@@ -159,7 +113,7 @@ impl<'a> EstimatedRun<'a> {
             });
         }
         let (context, embedded) = (self.documents.context, &self.embedded);
-        let mut rates = self.rates.to_vec();
+        let mut rates = rates.to_vec();
         rates.sort_unstable_by(|a, b| b.cmp(a));
         rates.dedup();
         if !rates.is_empty() {
@@ -285,27 +239,4 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
         Calls::new(rule, threshold, texts.map(&alone, is_removed))
     };
     own.map(call).collect()
-}
-
-impl SelectionShares {
-    /// Estimates the shares of `calls` from texts that were `drawn`, some of them positive.
-    pub(super) fn new(group: &TextGroup, calls: &Calls, drawn: &[WeightedText]) -> Self {
-        let texts = drawn.iter().zip(&calls.positive);
-        let texts = texts.map(|(drawn, &is_selected)| WeightedText { is_selected, ..*drawn });
-        let texts: Vec<WeightedText> = texts.collect();
-        let (precision, recall) = (weighted_precision(&texts), weighted_recall(&texts));
-        Self {
-            group: group.clone(),
-            rule: calls.rule.clone(),
-            threshold: calls.threshold,
-            selected: calls.positive.iter().filter(|selected| **selected).count(),
-            effective_size: precision.map(|share| share.effective_size),
-            precision: precision.map(|share| share.share),
-            precision_low: precision.map(|share| share.low),
-            precision_high: precision.map(|share| share.high),
-            recall: recall.map(|share| share.share),
-            recall_low: recall.map(|share| share.low),
-            recall_high: recall.map(|share| share.high),
-        }
-    }
 }

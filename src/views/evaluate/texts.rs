@@ -8,7 +8,7 @@ use polysift_corpus::heads::Heads;
 use polysift_corpus::model;
 use polysift_data::parts::round_to;
 use polysift_encoder::{self as encoder, EmbeddedTexts, HubSettings, Model};
-use polysift_heads::head::{AnyHead, DocumentScore};
+use polysift_heads::head::AnyHead;
 use polysift_runs::run::{RunDir, Stage, Worker};
 
 pub(super) const BLOCK_TEXTS: usize = 1024;
@@ -78,16 +78,5 @@ impl<'a> TextScorer<'a> {
             offsets.push(last);
         }
         Ok(EmbeddedTexts { chunk_offsets: offsets, ..found })
-    }
-
-    /// Scores `texts` and their embeddings with the heads `name`, which must not be of rows.
-    pub(super) fn score(
-        &self,
-        name: &str,
-        languages: &[&str],
-        texts: &[Option<&str>],
-        embedded: &EmbeddedTexts,
-    ) -> Result<Vec<Option<DocumentScore>>> {
-        self.heads.score_embedded(name, languages, texts, embedded)
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use polysift_config::Keep;
 use polysift_heads::head::DocumentScore;
@@ -16,14 +17,6 @@ pub(super) struct ValueCounts {
     counts: BTreeMap<u64, u64>,
     /// Values that only a merge counts, if there are few.
     new: Vec<u64>,
-}
-
-/// Mean, standard deviation (of the population, as in NumPy) and median of whole numbers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
-pub(super) struct Distribution {
-    pub(super) mean: Option<f64>,
-    pub(super) std: Option<f64>,
-    pub(super) median: Option<f64>,
 }
 
 impl ValueCounts {
@@ -65,12 +58,13 @@ impl ValueCounts {
         None
     }
 
-    /// Summarises the values; the median of an even number of them is the mean of the middle two.
-    pub(super) fn distribution(&self) -> Distribution {
+    /// Returns mean, standard deviation (of the population, as in NumPy) and median, null without
+    /// values; the median of an even number of them is the mean of the middle two.
+    pub(super) fn distribution(&self) -> Value {
         let n = self.total();
         let middle = |rank| self.at(0, rank).map(|(value, _)| value as f64);
         let (Some(lower), Some(upper)) = (middle(n.saturating_sub(1) / 2), middle(n / 2)) else {
-            return Distribution::default();
+            return json!({"mean": null, "std": null, "median": null});
         };
         let sum: u128 =
             self.counts.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
@@ -78,11 +72,8 @@ impl ValueCounts {
         // In ascending order, whatever the order in which the values were counted.
         let squares =
             self.counts.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
-        Distribution {
-            mean: Some(rounded(mean, 7)),
-            std: Some(rounded((squares.sum::<f64>() / n as f64).sqrt(), 7)),
-            median: Some(f64::midpoint(lower, upper)),
-        }
+        let std = rounded((squares.sum::<f64>() / n as f64).sqrt(), 7);
+        json!({"mean": rounded(mean, 7), "std": std, "median": f64::midpoint(lower, upper)})
     }
 }
 

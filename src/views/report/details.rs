@@ -43,7 +43,7 @@ pub(super) struct CurveStep {
 }
 
 impl CurveStep {
-    fn merge(&mut self, other: Self) {
+    pub(super) fn merge(&mut self, other: Self) {
         self.totals.add(other.totals);
         if other.last.map(|(key, _)| key) > self.last.map(|(key, _)| key) {
             self.last = other.last;

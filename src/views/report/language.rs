@@ -47,6 +47,14 @@ fn short(score: f32) -> Value {
     }
 }
 
+/// Returns the documents up to each place of an order, and up to its end.
+fn sums(steps: &[CurveStep]) -> impl Iterator<Item = CurveStep> {
+    steps.iter().scan(CurveStep::default(), |sum, step| {
+        sum.merge(*step);
+        Some(*sum)
+    })
+}
+
 impl<'a> SurveyedLanguage<'a> {
     pub(super) fn new(
         (run, limits): (&'a StoredRun<'a>, &'a ReportLimits),
@@ -249,20 +257,16 @@ impl<'a> SurveyedLanguage<'a> {
 
     /// Sums documents, bytes and tokens up to each point, where the last document has the score.
     fn curve(&self, head: usize, details: &LanguageDetails) -> Value {
-        let (steps, found) = (&self.wanted.steps[head], &details.steps[head]);
-        let of_curve = &self.wanted.curves[head];
+        let (steps, of_curve) = (&self.wanted.steps[head], &self.wanted.curves[head]);
         let (mut documents, mut bytes, mut tokens) = (vec![0], vec![0], vec![0]);
         let mut scores = vec![Value::Null];
-        let (mut before, mut last) = (DocumentAmount::default(), Value::Null);
-        for (at, step) in found.iter().enumerate() {
-            before.add(step.totals);
-            last = step.last.map_or(last, |(_, score)| short(score));
+        for (at, CurveStep { totals, last }) in sums(&details.steps[head]).enumerate() {
             let is_point = steps.get(at).is_none_or(|key| of_curve.contains(key));
-            if is_point && documents.last() != Some(&before.documents) {
-                documents.push(before.documents);
-                bytes.push(before.bytes);
-                tokens.push(before.tokens.unwrap_or_default());
-                scores.push(last.clone());
+            if is_point && documents.last() != Some(&totals.documents) {
+                documents.push(totals.documents);
+                bytes.push(totals.bytes);
+                tokens.push(totals.tokens.unwrap_or_default());
+                scores.push(last.map_or(Value::Null, |(_, score)| short(score)));
             }
         }
         let tokens = self.has_tokens().then_some(tokens);
@@ -349,16 +353,8 @@ impl<'a> SurveyedLanguage<'a> {
     fn shown_examples(&self, details: &LanguageDetails) -> Vec<Value> {
         let sampled: HashMap<u64, usize> =
             (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal, at)).collect();
-        // Number of documents before each place of an order.
-        let before: Vec<Vec<u64>> = (details.steps.iter())
-            .map(|steps| {
-                let sums = steps.iter().scan(0, |sum, step| {
-                    *sum += step.totals.documents;
-                    Some(*sum)
-                });
-                sums.collect()
-            })
-            .collect();
+        let before: Vec<Vec<CurveStep>> =
+            details.steps.iter().map(|steps| sums(steps).collect()).collect();
         let shown = |(document, shown_for): (&KeptDocument, BTreeMap<&str, Vec<String>>)| {
             let KeptDocument { id, bytes, tokens, ordinal, .. } = document;
             let (mut scores, mut ranks) = (Map::new(), Map::new());
@@ -368,7 +364,7 @@ impl<'a> SurveyedLanguage<'a> {
                 let place = ranked[head].and_then(|(key, found)| {
                     scores.insert((*name).to_owned(), short(found.score));
                     let at = self.wanted.steps[head].binary_search(&key).ok()?;
-                    Some(before[head][at])
+                    Some(before[head][at].totals.documents)
                 });
                 ranks.insert((*name).to_owned(), place.map_or(json!(-1), |rank| json!(rank)));
             }
@@ -413,8 +409,8 @@ impl<'a> SurveyedLanguage<'a> {
                 let is_read = at >= 2 || !details.without_input;
                 if is_read && (!self.limits.brief || MAIN_MEASURES.contains(&measure)) {
                     let is_known = measure != "tokens" || self.has_tokens();
-                    let found = is_known.then(|| lengths[at].distribution());
-                    row[measure] = json!(found.unwrap_or_default());
+                    let lengths = if is_known { &lengths[at] } else { &ValueCounts::default() };
+                    row[measure] = lengths.distribution();
                 }
             }
             (name.to_owned(), row)

@@ -1,14 +1,21 @@
 //! Builds the page: one self-contained file with the template, its style, scripts and data.
 
-use std::io::{Result, Write, read_to_string};
+use std::io::{Result, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// The page without data, compressed; see `build.rs`.
-const TEMPLATE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/page.html"));
+const TEMPLATE: &str = include_str!("page/index.html");
+/// Marks in the template, and what takes their place.
+const PARTS: [(&str, &str); 5] = [
+    ("@@CSS@@", include_str!("page/report.css")),
+    ("@@D3@@", include_str!("page/vendor/d3.min.js")),
+    ("@@PLOT@@", include_str!("page/vendor/plot.umd.min.js")),
+    ("@@JS@@", include_str!("page/report.js")),
+    ("@@PARTS@@", include_str!("page/vendor/LICENSE-parts")),
+];
 /// Mark of the data: the gzipped report in Base64, in which nothing can end the enclosing script.
 const DATA: &str = "@@DATA@@";
 
@@ -16,8 +23,8 @@ pub(super) fn page(json: &str) -> Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;
     let data = STANDARD.encode(encoder.finish()?);
-    let template = read_to_string(zstd::Decoder::new(TEMPLATE)?)?;
-    Ok(template.replacen(DATA, &data, 1))
+    let put_in = |page: String, (mark, part): &(&str, &str)| page.replacen(mark, part, 1);
+    Ok(PARTS.iter().fold(TEMPLATE.to_owned(), put_in).replacen(DATA, &data, 1))
 }
 
 #[cfg(test)]

@@ -4,14 +4,6 @@ use polysift_config::Keep;
 use polysift_heads::head::DocumentScore;
 use polysift_selection::{Bound, RankKey};
 
-/// A document that a sample is drawn from.
-#[derive(Debug, Clone, PartialEq, PartialOrd)]
-pub(super) struct FrameDocument {
-    pub(super) ordinal: u64,
-    /// Score by the head that `--near` looks at; never NaN.
-    pub(super) score: Option<DocumentScore>,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum NearThreshold {
     /// The threshold keeps this share of the documents, the best ones.
@@ -30,15 +22,16 @@ pub(super) struct NearThresholds {
 }
 
 impl NearThresholds {
-    /// Returns each document's part of [`Self::share`] together with its equal part of the rest.
-    pub(super) fn sizes(&self, documents: &[FrameDocument]) -> Vec<f64> {
+    /// Returns each document's part of [`Self::share`] together with its equal part of the rest, from
+    /// its score by the head; never NaN.
+    pub(super) fn sizes(&self, documents: &[Option<DocumentScore>]) -> Vec<f64> {
         let uniform = (1.0 - self.share) / documents.len() as f64;
         self.density(documents).into_iter().map(|near| uniform + self.share * near).collect()
     }
 
     /// Sums a Laplace kernel around each threshold; its width is half of the smaller side. A
     /// document without a score gets nothing. The sum over `documents` is 1 unless all get nothing.
-    fn density(&self, documents: &[FrameDocument]) -> Vec<f64> {
+    fn density(&self, documents: &[Option<DocumentScore>]) -> Vec<f64> {
         let places = self.places(documents);
         let mut sizes = vec![0.0; places.len()];
         for threshold in &self.thresholds {
@@ -55,10 +48,9 @@ impl NearThresholds {
     }
 
     /// Returns the share of scored documents before each in the order, and half of its equals.
-    fn places(&self, documents: &[FrameDocument]) -> Vec<Option<f64>> {
+    fn places(&self, documents: &[Option<DocumentScore>]) -> Vec<Option<f64>> {
         let key = |found: DocumentScore| RankKey::of_logit(found.logit, self.keep).logit;
-        let keys = documents.iter().map(|document| document.score.map(key));
-        let keys: Vec<Option<u32>> = keys.collect();
+        let keys: Vec<Option<u32>> = documents.iter().map(|score| score.map(key)).collect();
         let mut order: Vec<u32> = keys.iter().copied().flatten().collect();
         order.sort_unstable();
         let place = |key: u32| {
@@ -69,13 +61,13 @@ impl NearThresholds {
         keys.into_iter().map(|key| key.map(place)).collect()
     }
 
-    fn kept_share(&self, threshold: NearThreshold, documents: &[FrameDocument]) -> f64 {
+    fn kept_share(&self, threshold: NearThreshold, documents: &[Option<DocumentScore>]) -> f64 {
         let bound = match threshold {
             NearThreshold::Share(share) => return share,
             NearThreshold::Bound(bound) => bound,
         };
-        let scored = || documents.iter().filter_map(|document| document.score);
-        let is_kept = |found: &DocumentScore| {
+        let scored = || documents.iter().flatten();
+        let is_kept = |found: &&DocumentScore| {
             bound.keeps_key(RankKey::of_logit(found.logit, self.keep), found.score)
         };
         scored().filter(is_kept).count() as f64 / scored().count().max(1) as f64
@@ -99,11 +91,8 @@ mod tests {
 
     #[test]
     fn a_bound_keeps_its_share_of_the_documents() {
-        let document = |logit: f32| {
-            let score = Some(DocumentScore { logit, score: logit });
-            FrameDocument { ordinal: 0, score }
-        };
-        let documents: Vec<FrameDocument> = (0..5u8).map(|score| document(score.into())).collect();
+        let document = |logit: f32| Some(DocumentScore { logit, score: logit });
+        let documents: Vec<_> = (0..5u8).map(|score| document(score.into())).collect();
         let near =
             NearThresholds { share: 1.0, head: 0, keep: Keep::Above, thresholds: Vec::new() };
         let bounds = [

@@ -50,12 +50,6 @@ impl EarlierRounds {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct DrawnDocument {
-    pub(super) ordinal: u64,
-    pub(super) probability: f64,
-}
-
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub(super) struct AnnotationRow<'a> {
     /// Id and text, under the names of their columns.
@@ -87,23 +81,23 @@ pub(super) fn check_columns(config: &InputConfig) -> Result<()> {
     Ok(())
 }
 
-/// Reads the texts of `drawn`, documents of one language, as rows in random order, so that the
+/// Reads the texts of `drawn`, ordinals and probabilities of documents of one language, as rows in random order, so that the
 /// first ones are also a sample, and counts the documents with a text of an earlier round.
 ///
 /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
 /// estimates of totals do not change. Leaving out known texts does not change other probabilities.
 pub(super) fn read_rows<'a>(
     (plan, stored): (&'a Plan, &'a RunRows<'_>),
-    mut drawn: Vec<DrawnDocument>,
+    mut drawn: Vec<(u64, f64)>,
     earlier: &EarlierRounds,
     seed: u64,
 ) -> Result<(Vec<AnnotationRow<'a>>, u64)> {
-    drawn.sort_unstable_by_key(|document| document.ordinal);
+    drawn.sort_unstable_by_key(|(ordinal, _)| *ordinal);
     let (mut rows, mut places, mut known_texts) = (Vec::new(), HashMap::new(), 0);
-    for of_shard in drawn.chunk_by(|a, b| place_of(a.ordinal).0 == place_of(b.ordinal).0) {
-        let place = place_of(of_shard[0].ordinal).0;
+    for of_shard in drawn.chunk_by(|a, b| place_of(a.0).0 == place_of(b.0).0) {
+        let place = place_of(of_shard[0].0).0;
         let read = read_shard(stored, (place, &plan.shards[place as usize]), of_shard)?;
-        for (document, (digest, row)) in of_shard.iter().zip(read) {
+        for ((ordinal, _), (digest, row)) in of_shard.iter().zip(read) {
             if earlier.texts.contains(&digest) {
                 known_texts += 1;
                 continue;
@@ -117,7 +111,7 @@ pub(super) fn read_rows<'a>(
                 }
                 Entry::Vacant(place) => {
                     place.insert(rows.len());
-                    rows.push((ordinal_rank(seed, document.ordinal), row));
+                    rows.push((ordinal_rank(seed, *ordinal), row));
                 }
             }
         }
@@ -130,7 +124,7 @@ pub(super) fn read_rows<'a>(
 fn read_shard<'a>(
     stored: &'a RunRows<'_>,
     (place, shard): (u64, &'a Shard),
-    drawn: &[DrawnDocument],
+    drawn: &[(u64, f64)],
 ) -> Result<Vec<(blake3::Hash, AnnotationRow<'a>)>> {
     let (context, input) = (stored.context, &stored.context.config.input);
     let mut texts = Texts::open(context, shard)?;
@@ -141,9 +135,10 @@ fn read_shard<'a>(
     {
         stored_rows.for_each_of(&part, |found| {
             let DocumentInfo { row, id, language, num_bytes, .. } = found.info;
-            let is_next = |d: &&DrawnDocument| d.ordinal == found.scored.ordinal;
-            let Some(document) = drawn.get(read.len()).filter(is_next) else { return Ok(()) };
-            let weight = 1.0 / document.probability;
+            let is_next = |(ordinal, _): &&(u64, f64)| *ordinal == found.scored.ordinal;
+            let next = drawn.get(read.len()).filter(is_next);
+            let Some((_, probability)) = next else { return Ok(()) };
+            let weight = 1.0 / probability;
             let lost = || Error::corrupt(&shard.file, format!("row {row} has no text"));
             let score = |head| found.score(head).map(|n| n.score).filter(|s| s.is_finite());
             let heads = stored.heads.iter().take(part.scores.len()).enumerate();
