@@ -19,6 +19,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::corpus::Context;
+use polysift::corpus::scan::ScoreFiles;
 use polysift::encoder::HubSettings;
 use polysift::input::{DocumentBatch, DocumentBuilder, DocumentInfo};
 use polysift::parts::{EmbeddingWriter, ScoreRows, write_scores};
@@ -184,7 +185,7 @@ fn thresholds() -> Result<()> {
             documents: documents(range.clone()),
             scores: range.map(|row| Some(scored(noise(row as u64)))).collect(),
         };
-        let path = run.scores_part("quality", shard, index);
+        let path = ScoreFiles::Scored.part(run, "quality", shard, index);
         let stamp = write_scores(&path, &rows, ZSTD)?;
         Ok(PartFile { path: run.relative(&path), rows: rows.documents.len() as u64, stamp })
     })?;

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
+use polysift::corpus::scan::ScoreFiles;
 use polysift::input::{DocumentBuilder, DocumentInfo};
 use polysift::parts::{ScoreRows, write_scores};
 use polysift::run::{PartFile, RunDir, Shard, ShardMarker};
@@ -165,10 +166,11 @@ fn pretend(run: &RunDir, root: &Path, sizes: &Sizes) -> Result<()> {
         let number: usize = shard.name.rsplit('/').next().context("no name")?.parse()?;
         let template = &templates[number % templates.len()];
         let language = shard.language.clone().context("a shard without a language")?;
+        let scores = ScoreFiles::Scored.part(run, "quality", shard, 0);
         // A file is there where the marker says so; only the scores are read.
         for (stage, path, key) in [
             ("embed", run.embeddings_part(shard, 0), shard.name.clone()),
-            ("score", run.scores_part("quality", shard, 0), format!("quality/{}", shard.name)),
+            ("score", scores, format!("quality/{}", shard.name)),
         ] {
             link(run, shard, &path, template)?;
             let rows = sizes.rows as u64;

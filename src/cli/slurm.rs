@@ -4,7 +4,6 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, value_parser};
 
-use polysift::cluster::StageTasks;
 use polysift::cluster::slurm::{SlurmOptions, SlurmSettings, max_array_tasks, submit_script};
 use polysift::corpus::Context;
 use polysift::corpus::work::{in_order, stages_of};
@@ -66,11 +65,10 @@ impl SlurmArgs {
         let mut work = Vec::new();
         if let Some(first) = unfinished(context, &stages, Some(num_tasks))? {
             let later = stages.iter().skip_while(|stage| **stage != first.stage).skip(1);
-            let whole = later.map(|stage| (*stage, (0..num_tasks).collect()));
-            let tasks = std::iter::once((first.stage, first.tasks)).chain(whole);
-            work.extend(tasks.map(|(stage, tasks)| StageTasks::of_tasks(config, stage, tasks)));
+            work.push((first.stage, first.tasks));
+            work.extend(later.map(|stage| (*stage, (0..num_tasks).collect())));
         }
-        let script = submit_script(&settings, &work)?;
+        let script = submit_script(&settings, config, &work)?;
         // Slurm fails a job if the folder of its log does not exist.
         create_folder(&run.path("logs"))?;
         printer::bytes(script.as_bytes());

@@ -1,12 +1,11 @@
 //! The audit of a cascade bounds how many dropped documents the full run would keep, from a sample
 //! of them that was encoded anyway; if the bound fails, more documents are encoded.
 
-use crate::cascaded::{Cascade, LanguageCascade};
-use crate::context::Context;
-use crate::embedded::Embedded;
+use crate::cascaded::LanguageCascade;
 use crate::model::GPU_FLOPS_PER_SEC;
 use crate::rows::RunRows;
 use crate::scan::ScoreFiles;
+use crate::{Context, Embedded};
 use polysift_base::error::Result;
 use polysift_base::metrics::upper_bound;
 use polysift_config::{CascadeConfig, Rate};
@@ -56,7 +55,7 @@ pub fn audited(
     let retentions: Vec<&str> = selection.retention_heads().collect();
     let mut found = Vec::new();
     let rows = RunRows::open(context, Some(files), [language.to_owned()])?;
-    for (place, shard, _) in embedded.shards_of(language) {
+    for (place, shard, _) in embedded.shards_with(&[language]) {
         let mut shard = rows.shard(place, shard)?;
         if shard.left_out.audited.is_empty() {
             continue;
@@ -101,7 +100,7 @@ pub fn least_recall(rate: Option<Rate>, kept: u64, lost: u64) -> f64 {
 pub(crate) fn audit(
     config: &CascadeConfig,
     embedded: &Embedded,
-    cascade: &Cascade,
+    result: &LanguageCascade,
     language: &str,
     audited: &[Audited],
     selection: &Selection,
@@ -124,20 +123,16 @@ pub(crate) fn audit(
             is_proved: bound >= config.recall,
         }
     });
-    let result = cascade.languages.get(language);
-    let saved = |per_document: fn(&LanguageCascade) -> f64| {
-        result.map_or(0.0, |result| encoded.dropped as f64 * per_document(result))
-    };
-    let flops = saved(|result| result.flops_per_dropped_document);
-    let pass = result.and_then(|result| result.first_pass);
+    let saved = |per_document: f64| encoded.dropped as f64 * per_document;
+    let flops = saved(result.flops_per_dropped_document);
     CascadeAudit {
-        first_pass: pass.map(|pass| pass.to_string()).unwrap_or_default(),
+        first_pass: result.first_pass.map(|pass| pass.to_string()).unwrap_or_default(),
         documents: encoded.documents,
         dropped: encoded.dropped,
         audited: m,
-        tokens_saved: saved(|result| result.tokens_per_dropped_document).round() as u64,
+        tokens_saved: saved(result.tokens_per_dropped_document).round() as u64,
         gpu_hours_saved: flops / GPU_FLOPS_PER_SEC / 3600.0,
-        cost: result.map_or(1.0, |result| cost(config, &encoded, result)),
+        cost: cost(config, &encoded, result),
         recalls: recalls.collect(),
     }
 }

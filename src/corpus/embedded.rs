@@ -54,12 +54,8 @@ impl Embedded {
         self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
     }
 
-    /// Returns the shards with documents of `language`: index in the plan, shard, number of parts.
-    pub fn shards_of(&self, language: &str) -> Vec<(u64, &Shard, usize)> {
-        self.shards_with(&[language])
-    }
-
-    /// Like [`Embedded::shards_of`], for shards with documents of any of the sorted `languages`.
+    /// Returns the shards with documents of one of the sorted `languages`: index in the plan, the
+    /// shard, number of parts.
     pub fn shards_with(&self, languages: &[&str]) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
         // Many languages are looked up by a shard's few, or the other way round.
@@ -102,9 +98,9 @@ impl Embedded {
 /// Reads the summaries of the `keys` of `stage`; [`Error::Missing`] if one is not `done`.
 pub fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<Vec<Summary>> {
     let summaries = run.summaries(stage, keys)?;
-    let left = summaries.iter().filter(|summary| summary.is_none()).count();
-    if let Some(first) = summaries.iter().position(Option::is_none) {
-        let (first, stage) = (&keys[first], stage.name());
+    let mut left = keys.iter().zip(&summaries).filter(|(_, summary)| summary.is_none());
+    if let Some((first, _)) = left.next() {
+        let (left, stage) = (1 + left.count(), stage.name());
         let reason = format!(
             "{left} unit(s) of work are not {done} yet, {first} for one; run `polysift {stage}`"
         );

@@ -48,10 +48,8 @@ impl RowSet {
     #[inline]
     pub fn contains(&self, row: u64) -> bool {
         let at = row.wrapping_sub(self.first);
-        usize::try_from(at / 64)
-            .ok()
-            .and_then(|word| self.bits.get(word))
-            .is_some_and(|word| word >> (at % 64) & 1 == 1)
+        let word = self.bits.get((at / 64) as usize);
+        word.is_some_and(|word| word >> (at % 64) & 1 == 1)
     }
 }
 

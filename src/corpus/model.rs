@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_base::error::{Error, Result};
 use polysift_config::{DeviceChoice, EncoderConfig, EncoderPrecision};
-use polysift_encoder::{self as encoder, Model, Recipe};
+use polysift_encoder::{self as encoder, Model};
 use polysift_runs::run::{RunDir, Stage, difference};
 
 /// Floating-point operations per second of an H200 in bf16: 2.65 million tokens per second in
@@ -56,7 +56,8 @@ pub fn is_precise(run: &RunDir) -> Result<bool> {
     Ok(precision == Some(EncoderPrecision::F32))
 }
 
-/// Freezes the settings of a stage; if the precision differs, the error names the flag to give.
+/// Freezes the settings of a stage; if the precision differs, the error names the flag to give,
+/// except for training, whose precision follows from `selection.refine` too.
 pub fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,
@@ -64,15 +65,8 @@ pub fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let begun = FrozenEmbeddings::read(context.run, stage)?.precision();
-    // With `refine`, heads are trained in another precision than that of the embeddings.
-    let embedded = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision();
-    let refined = embedded.filter(|_| stage == Stage::Train).and_then(|embedded| {
-        Some(refined_precision(embedded)).filter(|refined| *refined != embedded)
-    });
-    let other = begun.zip(model).filter(|(begun, model)| {
-        let now = model.placement.precision;
-        now != *begun && ![now, *begun].map(Some).contains(&refined)
-    });
+    let other = begun.zip(model).filter(|(begun, model)| model.placement.precision != *begun);
+    let other = other.filter(|_| stage != Stage::Train);
     // GPUs compute only in bf16 and fp8; other precisions need the CPU.
     let flag = other.map(|(begun, model)| match begun {
         EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {begun}"),
@@ -105,12 +99,4 @@ pub fn check_encoder(run: &RunDir, model: &Model) -> Result<()> {
     let difference = difference("encoder", &json!(recipe), &json!(model.recipe));
     let hint = "give the encoder and the settings that the run was made with".to_owned();
     Err(Error::Mismatch { path: run.root().to_owned(), difference, hint })
-}
-
-/// Returns the recipe of the embeddings of `run`, which must not come from the input.
-pub fn recipe(run: &RunDir) -> Result<Recipe> {
-    match FrozenEmbeddings::read(run, Stage::Embed)?.encoder {
-        Some(FrozenEncoder::Run { recipe, .. }) => Ok(recipe),
-        _ => Err(Error::corrupt(run.root(), "frozen/embed.json has no recipe of embeddings")),
-    }
 }

@@ -51,9 +51,8 @@ fn settings(config: &RunConfig) -> Value {
     json!({"files": input.files, "max_shard_bytes": input.max_shard_bytes})
 }
 
-/// Reads the plan of `run`, which every command uses once it exists, even if files changed. If
-/// the patterns in `config` changed, they must match the same plan ([`Error::Mismatch`]). With
-/// `looks`, new files cause a warning.
+/// Reads the plan of `run`, which counts even if files changed. Patterns that changed must match
+/// the same plan ([`Error::Mismatch`]). With `looks`, new files cause a warning.
 pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {
@@ -69,15 +68,8 @@ pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
 
 /// Warns of files that `config` matches and the frozen `plan` lacks.
 fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
-    let files = match input_files(config) {
-        Ok(files) => files,
-        // A missing file fails with its shard.
-        Err(Error::Missing { .. }) => return,
-        Err(error) => {
-            tracing::warn!(error = %error.report(), "the input cannot be searched for new files");
-            return;
-        }
-    };
+    // What is wrong with the input is reported with the shards.
+    let Ok(files) = input_files(config) else { return };
     let new = plan.unplanned(&files);
     if !new.is_empty() {
         let named: Vec<String> =

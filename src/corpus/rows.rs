@@ -3,19 +3,18 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::cascaded::Cascade;
-use crate::context::Context;
-use crate::embedded::{Embedded, ordinal};
+use crate::embedded::ordinal;
 use crate::left_out::LeftOut;
 use crate::scan::{ScoreFiles, read_part};
 use crate::verdicts::{check_filtered, removed_by_filters, verdicts_of};
+use crate::{Cascade, Context, Embedded};
 use polysift_base::error::Result;
 use polysift_config::{
     CASCADE, FilterAction, FilterConfig, FilterWhen, KEPT, NO_TEXT, Rate, RunConfig,
 };
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{DocumentScore, FoundRow, ScoreRows, VerdictRows, read_documents};
-use polysift_runs::run::Shard;
+use polysift_runs::run::{Shard, Stage};
 use polysift_selection::{Decision, ScoredDocument, Selection};
 
 /// Checks, if a filter removes documents before the thresholds, that all filters have run.
@@ -54,7 +53,7 @@ impl<'a> RunRows<'a> {
         let verdicts = verdicts_of(self.context, shard, None)?;
         let mut left_out = self.cascade.rows_of(self.context, place, shard)?;
         left_out.removed = removed_by_filters(config, &verdicts);
-        let parts = 0..run.num_parts(shard)?;
+        let parts = 0..run.done(Stage::Embed, &shard.name)?.files.len();
         Ok(ShardRows { rows: self, place, shard, verdicts, left_out, parts })
     }
 }
@@ -110,10 +109,8 @@ impl ShardRows<'_> {
         let RunRows { context, ref heads, files, .. } = *self.rows;
         let Some(index) = self.parts.next() else { return Ok(None) };
         context.stop.check()?;
-        let mut scores = Vec::new();
-        if let Some(files) = files {
-            scores = read_part(context, files, heads, self.shard, index)?;
-        }
+        let read = |files| read_part(context, files, heads, self.shard, index);
+        let scores = files.map_or(Ok(Vec::new()), read)?;
         let documents = match scores.first() {
             Some(first) => first.documents.clone(),
             None => read_documents(&context.run.embeddings_part(self.shard, index))?,

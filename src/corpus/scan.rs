@@ -1,18 +1,18 @@
 //! The stored scores of one language as the selection scans them, and its thresholds.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use rayon::prelude::*;
+use twox_hash::XxHash3_64;
 
-use crate::cascaded::Cascade;
-use crate::context::Context;
-use crate::embedded::{Embedded, ordinal};
+use crate::embedded::ordinal;
 use crate::languages::ALL_LANGUAGES;
 use crate::left_out::{LeftOut, RowSet};
 use crate::model::is_precise;
 use crate::verdicts::removed_rows;
 use crate::work::score_keys;
+use crate::{Cascade, Context, Embedded};
 use polysift_base::error::{Error, Result};
 use polysift_config::Weight;
 use polysift_data::input::NUM_TOKENS;
@@ -48,11 +48,10 @@ impl ScoreFiles {
         Err(Error::missing(run.root(), reason))
     }
 
-    fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        match self {
-            Self::Scored => run.scores_part(head, shard, index),
-            Self::Refined => run.refined_part(head, shard, index),
-        }
+    /// Returns the path of part `index` of the scores of `shard` by `head`.
+    pub fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
+        let folder = if self == Self::Refined { "refined" } else { "scores" };
+        run.path(format!("{folder}/{head}/{}/part-{index:05}.parquet", shard.name))
     }
 }
 
@@ -65,19 +64,14 @@ pub struct ScoredCorpus<'a> {
     pub(crate) cascade: Cascade,
     /// Shards with documents of the language: index in the plan, shard, number of parts.
     shards: Vec<(u64, &'a Shard, usize)>,
-    /// By shard, the number of its input file.
-    file_of: Vec<usize>,
     /// By shard; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
     /// Replaces stored scores of some documents of a shard.
-    rescored: Option<&'a RescoredOf<'a>>,
+    rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
 }
 
 /// New scores by row of a shard, with one entry per head of the run.
 pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
-
-/// Returns the new scores for a shard.
-pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
 fn not_counted() -> Error {
     let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
@@ -92,16 +86,10 @@ impl<'a> ScoredCorpus<'a> {
         embedded: &'a Embedded,
         language: &'a str,
         files: ScoreFiles,
-        rescored: Option<&'a RescoredOf<'a>>,
+        rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
     ) -> Result<Self> {
         let heads = context.config.heads.keys().map(String::as_str).collect();
-        let shards = embedded.shards_of(language);
-        let mut numbers = HashMap::new();
-        let number = |(_, shard, _): &(u64, &'a Shard, usize)| {
-            let next = numbers.len();
-            *numbers.entry(&shard.file).or_insert(next)
-        };
-        let file_of = shards.iter().map(number).collect();
+        let shards = embedded.shards_with(&[language]);
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
         let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
             context.stop.check()?;
@@ -109,7 +97,7 @@ impl<'a> ScoredCorpus<'a> {
             Ok(LeftOut { removed: removed_rows(context, shard, language)?, ..cascaded })
         };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
-        Ok(Self { context, files, language, heads, cascade, shards, file_of, left_out, rescored })
+        Ok(Self { context, files, language, heads, cascade, shards, left_out, rescored })
     }
 
     /// Opens part `index` of `shard`; `None` if it has no rows of the language.
@@ -137,13 +125,9 @@ impl<'a> ScoredCorpus<'a> {
         if only.as_ref().is_some_and(|only| only != self.language) {
             return Ok(None);
         }
-        let weight = match self.context.config.selection.weight {
-            Weight::Documents => None,
-            Weight::Bytes => Some("num_bytes"),
-            Weight::Tokens => Some(NUM_TOKENS),
-        };
         let language = only.is_none().then_some(self.language);
-        let mut names: Vec<&str> = weight.into_iter().chain(language.map(|_| "language")).collect();
+        let weight = self.weight_column().into_iter();
+        let mut names: Vec<&str> = weight.chain(language.map(|_| "language")).collect();
         let LeftOut { removed, dropped, audited, .. } = left_out;
         if ![removed, dropped, audited].into_iter().all(RowSet::is_empty) {
             names.push(ROW);
@@ -153,8 +137,16 @@ impl<'a> ScoredCorpus<'a> {
             scans.push((head, part.scores(&names)?));
             names.clear(); // the columns of the documents are read once
         }
-        let (num_heads, first) = (self.heads.len(), parts.swap_remove(0));
-        Ok(Some(ScannedPart { scans, first, language, weight, num_heads }))
+        Ok(Some(ScannedPart { scans, first: parts.swap_remove(0), language, corpus: self }))
+    }
+
+    /// Returns the column with the weights; `None` if every document weighs 1.
+    fn weight_column(&self) -> Option<&'static str> {
+        match self.context.config.selection.weight {
+            Weight::Documents => None,
+            Weight::Bytes => Some("num_bytes"),
+            Weight::Tokens => Some(NUM_TOKENS),
+        }
     }
 }
 
@@ -184,7 +176,8 @@ impl Corpus for ScoredCorpus<'_> {
     }
 
     fn file(&self, shard: usize) -> usize {
-        self.file_of[shard]
+        let (_, shard, _) = self.shards[shard];
+        XxHash3_64::oneshot(shard.file.as_os_str().as_encoded_bytes()) as usize
     }
 
     fn scan(
@@ -217,36 +210,26 @@ fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u
     Ok(Some(rows.iter().map(weight).collect()))
 }
 
+/// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
+/// cascade, a shard has one language, and every document weighs 1.
+fn dropped(batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
+    let LeftOut { removed, dropped, .. } = left_out;
+    let is_dropped = |row: &&u64| dropped.contains(**row) && !removed.contains(**row);
+    let rows = if dropped.is_empty() { None } else { batch.numbers(ROW)? };
+    let number = rows.unwrap_or_default().iter().filter(is_dropped).count() as u64;
+    Ok(Amount { num_documents: number, weight: number })
+}
+
 struct ScannedPart<'a> {
     /// Head index and batches; the first also has the language and weight columns, if needed.
     scans: Vec<(usize, PartBatches)>,
     first: PartReader,
     /// Language of the rows to visit; `None` for all.
     language: Option<&'a str>,
-    /// Column with the weights; `None` if they are documents.
-    weight: Option<&'static str>,
-    num_heads: usize,
+    corpus: &'a ScoredCorpus<'a>,
 }
 
 impl ScannedPart<'_> {
-    /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
-    /// cascade, every document weighs 1.
-    fn dropped(&self, batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
-        let mut amount = Amount::default();
-        if left_out.dropped.is_empty() {
-            return Ok(amount);
-        }
-        let mask = batch.mask(self.language, None)?;
-        for (at, &row) in batch.numbers(ROW)?.unwrap_or_default().iter().enumerate() {
-            let is_there = mask.as_ref().is_none_or(|mask| mask.value(at));
-            if is_there && left_out.dropped.contains(row) && !left_out.removed.contains(row) {
-                amount.num_documents += 1;
-                amount.weight += 1;
-            }
-        }
-        Ok(amount)
-    }
-
     /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
     fn scan(
         &mut self,
@@ -268,7 +251,7 @@ impl ScannedPart<'_> {
             let counts = |row| left_out.counts(row);
             let is_whole = left_out.removed.is_empty() && left_out.dropped.is_empty();
             let mask = first.mask(self.language, (!is_whole).then_some(&counts))?;
-            let dropped = self.dropped(first, left_out)?;
+            let dropped = dropped(first, left_out)?;
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
@@ -280,7 +263,7 @@ impl ScannedPart<'_> {
             }
             let present: Vec<Option<Vec<bool>>> =
                 batches.iter().map(PartBatch::present).collect::<Result<_>>()?;
-            let mut heads = vec![HeadColumn::default(); self.num_heads];
+            let mut heads = vec![HeadColumn::default(); self.corpus.heads.len()];
             for (((head, _), batch), present) in self.scans.iter().zip(&batches).zip(&present) {
                 let [logits, scores] = batch.values()?;
                 heads[*head] = HeadColumn { logits, scores, present: present.as_deref() };
@@ -305,7 +288,7 @@ impl ScannedPart<'_> {
                 len: batches[0].len(),
                 ids: &ids,
                 ordinals: &ordinals,
-                weights: self.weight.map(weights).transpose()?,
+                weights: self.corpus.weight_column().map(weights).transpose()?,
                 heads: &heads,
                 removal_weights: removal_weights.as_deref(),
                 dropped,

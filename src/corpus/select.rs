@@ -5,12 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::audit;
-use crate::cascaded::Cascade;
-use crate::context::Context;
-use crate::embedded::Embedded;
-use crate::heads::Heads;
 use crate::scan::{ScoreFiles, ScoredCorpus};
 use crate::verdicts::{check_filtered, filter_settings};
+use crate::{Cascade, Context, Embedded, Heads};
 use polysift_base::error::{Error, Result};
 use polysift_config::{
     LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_SAFETY, REFINE_SAMPLE_EVERY,
@@ -106,12 +103,11 @@ pub fn select_language(
         Error::Config { name, reason } => Error::config(name, format!("{reason} (in {language})")),
         other => other,
     })?;
-    if let Some(config) = &context.config.cascade
-        && corpus.cascade.threshold(language).is_some()
-    {
+    let result = corpus.cascade.languages.get(language).filter(|it| it.first_pass.is_some());
+    if let (Some(config), Some(result)) = (&context.config.cascade, result) {
         let audited = audit::audited(context, embedded, language, files, &selection)?;
         selection.cascade =
-            Some(audit::audit(config, embedded, &corpus.cascade, language, &audited, &selection));
+            Some(audit::audit(config, embedded, result, language, &audited, &selection));
     }
     Ok(selection)
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use crate::context::Context;
-use crate::embedded::Embedded;
 use crate::languages::{ALL_LANGUAGES, planned_languages};
+use crate::{Context, Embedded};
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, HeadLanguages, RunConfig};
 use polysift_data::input::{InputFile, Split, discover};
@@ -122,8 +121,6 @@ fn deal(
             for (language, files) in &sources {
                 if language == ALL_LANGUAGES || is_wanted(language) {
                     dealt.push((vec![language.clone()], files.clone()));
-                } else {
-                    tracing::info!(head = %name, %language, "samples of a language without documents");
                 }
             }
         }

@@ -103,10 +103,9 @@ impl StageWork {
         self.finish(context.run)
     }
 
-    /// Does the units, `at_once` of them in parallel: `work` writes the outputs of a unit, after
-    /// [`Context::check_held`], and returns its marker. Units with bad data are reported and
-    /// skipped, except in the train stage. Progress counts in `unit`; a unit of work has
-    /// `units(item)` of them, if known.
+    /// Does the units, `at_once` in parallel: `work` writes the outputs of one, after
+    /// [`Context::check_held`], and returns its marker. Bad data is reported and skipped,
+    /// except in training. Progress counts in `unit`, of which an item has `units`, if known.
     pub fn claim_all(
         &self,
         context: Context<'_>,
@@ -191,8 +190,7 @@ impl<'a> Failures<'a> {
         Self { run, stage, attempted: 0, errors: Vec::new() }
     }
 
-    /// Records the failure of `key` if its data is the cause; returns any other error, and every
-    /// error of training.
+    /// Records the failure of `key` if its data is the cause; returns other errors and training's.
     pub fn record(&mut self, key: &str, error: Error) -> Result<()> {
         if self.stage == Stage::Train {
             return Err(error);

@@ -223,11 +223,8 @@ impl<'a> OpenFilters<'a> {
                 }
             }
             if let Some(leaks) = leaks {
-                report["leaks"] = json!(leaks);
-                let item = |(task, id, share): &(String, String, f64)| {
-                    format!("{}\n", json!({"task": task, "id": id, "share": share}))
-                };
-                let lines: String = leaks.items.iter().map(item).collect();
+                report["leaks"] = leaks.report;
+                let lines: String = leaks.items.iter().map(|item| format!("{item}\n")).collect();
                 let path = run.path(format!("filters/{name}.items.jsonl"));
                 let stamp = write_atomic(&path, lines.as_bytes())?;
                 marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));

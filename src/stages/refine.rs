@@ -66,7 +66,7 @@ use rayon::prelude::*;
 use documents::RunScores;
 use polysift_base::error::{Error, Result};
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::model::{encoder_digest, is_precise, precise_settings, recipe};
+use polysift_corpus::model::{check_encoder, is_precise, precise_settings};
 use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
 use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::ScoreFiles;
@@ -89,7 +89,7 @@ const BATCH_DOCUMENTS: usize = 2048;
 /// Scores the documents near the thresholds again in f32 (in bf16 for an fp8 run), if
 /// `selection.refine` is on and the encoder computed in another type. Returns [`Error::Missing`]
 /// before the score stage or if an input file is gone; [`Error::Corrupt`] if one changed;
-/// [`Error::Model`] for another model than the run's.
+/// [`Error::Mismatch`] for another model than the run's.
 pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
         return Ok(());
@@ -239,15 +239,7 @@ impl RunScores<'_> {
             return Ok(model);
         }
         let model = load(&precise_settings(self.context)?, self.context.hub)?;
-        let digest = encoder_digest(self.context.run)?;
-        let found = &model.recipe.model_digest;
-        if *found != digest {
-            let reason = format!("is not the model of this run: {found} instead of {digest}");
-            return Err(Error::model(self.context.config.encoder.model.as_ref(), reason));
-        }
-        if let Some(reason) = recipe(self.context.run)?.difference(&model.recipe) {
-            return Err(Error::model(self.context.run.root(), reason));
-        }
+        check_encoder(self.context.run, &model)?;
         Ok(self.model.get_or_init(|| model))
     }
 
@@ -262,9 +254,9 @@ impl RunScores<'_> {
             let name = self.rows.heads[head];
             let done = self.scored_again(0..rounds, shard)?;
             let mut marker = ShardMarker::default();
-            for index in 0..run.num_parts(shard)? {
+            for index in 0..run.done(Stage::Embed, &shard.name)?.files.len() {
                 stop.check()?;
-                let mut rows = read_scores(&run.scores_part(name, shard, index))?;
+                let mut rows = read_scores(&ScoreFiles::Scored.part(run, name, shard, index))?;
                 let mut refined = vec![false; rows.documents.len()];
                 for (at, row) in rows.documents.rows().iter().enumerate() {
                     if let Some(precise) = done.get(row) {
@@ -272,7 +264,7 @@ impl RunScores<'_> {
                         refined[at] = true;
                     }
                 }
-                let path = run.refined_part(name, shard, index);
+                let path = ScoreFiles::Refined.part(run, name, shard, index);
                 let stamp = write_refined_scores(&path, &rows, Some(&refined), config.parts.zstd)?;
                 let num_rows = rows.documents.len() as u64;
                 let num_refined = refined.iter().filter(|refined| **refined).count() as u64;

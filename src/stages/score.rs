@@ -11,6 +11,7 @@ use polysift_config::{ChunkRule, Chunks};
 use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
+use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::work::{own_shards, score_keys};
 use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
@@ -112,7 +113,7 @@ fn score_shard(
     let run = context.run;
     let embedded = run.done(Stage::Embed, &shard.name)?;
     let write = |index: usize, scored: &ScoreRows| {
-        let path = run.scores_part(name, shard, index);
+        let path = ScoreFiles::Scored.part(run, name, shard, index);
         context.check_held()?;
         let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
         let rows = scored.documents.len() as u64;

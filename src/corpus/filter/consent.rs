@@ -318,27 +318,24 @@ fn columns() -> [ColumnRequest; 4] {
 /// Parses the time of a fetch: a number (then true), a date, a year, a month or a time.
 fn time(text: &str) -> Result<(f64, bool), String> {
     let is_year = text.len() == "2025".len() && text.bytes().all(|byte| byte.is_ascii_digit());
-    let number = || text.parse::<f64>().ok().filter(|number| number.is_finite() && !is_year);
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && !is_year);
+    if let Some(number) = number {
+        return Ok((number, true));
+    }
     let day = match text.len() {
         4 => format!("{text}-01-01"),
         7 => format!("{text}-01"),
         _ => text.to_owned(),
     };
-    let time = || {
-        let time = day.replacen(' ', "T", 1);
-        let with_zone = DateTime::parse_from_str(&time, "%Y-%m-%dT%H:%M:%S%.f%#z");
-        let time = with_zone.map(|time| time.naive_utc()).or_else(|_| time.parse());
-        let time =
-            time.or_else(|_| day.parse::<NaiveDate>().map(|day| day.and_time(NaiveTime::MIN)));
-        Some(time.ok()?.and_utc().timestamp_micros() as f64)
-    };
-    let wrong = || {
+    let time = day.replacen(' ', "T", 1);
+    let with_zone = DateTime::parse_from_str(&time, "%Y-%m-%dT%H:%M:%S%.f%#z");
+    let time = with_zone.map(|time| time.naive_utc()).or_else(|_| time.parse());
+    let time = time.or_else(|_| day.parse::<NaiveDate>().map(|day| day.and_time(NaiveTime::MIN)));
+    time.map(|time| (time.and_utc().timestamp_micros() as f64, false)).map_err(|_| {
         format!(
             "`{FETCHED}` is `{text}`; a date as in 2025-01-31, a time of RFC 3339 or a number is needed"
         )
-    };
-    let number = number().map(|number| (number, true));
-    number.or_else(|| Some((time()?, false))).ok_or_else(wrong)
+    })
 }
 
 fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use super::document::{Filter, FilteredDocument, Finding, Leaks, TaskLeak, Verdict};
+use serde_json::{Value, json};
+
+use super::document::{Filter, FilteredDocument, Finding, Leaks, Verdict};
 use polysift_base::error::{Error, Result};
 use polysift_config::{ContaminationRule, DecontaminationConfig, FilterAction};
-use polysift_text::decontamination::{Hits, Index, cut};
+use polysift_text::decontamination::{Hits, Index, TaskCounts, cut};
 
-/// Reason of this filter's findings.
 pub(crate) const CONTAMINATED: &str = "contaminated";
 /// Maximum number of n-grams that a report names; the most frequent ones are often templates.
 const MAX_NGRAMS: usize = 100;
@@ -74,39 +75,33 @@ impl Filter for DecontaminationFilter {
         let index = &self.index;
         let hit: Vec<u32> = found.keys().copied().collect();
         let items = index.items_hit(&hit);
-        let mut tasks: Vec<TaskLeak> = (index.tasks().iter())
-            .map(|counts| TaskLeak {
-                task: counts.task.clone(),
-                items: counts.items,
-                not_covered: counts.not_covered,
-                items_hit: 0,
-                ngrams: counts.ngrams,
-                leaked_ngrams: 0,
-                leaked_percent: 0.0,
-            })
-            .collect();
+        // By task, the items that are hit and the n-grams that are in the corpus.
+        let mut leaked = vec![(0, 0); index.tasks().len()];
         for (item, _) in &items {
-            tasks[index.item(*item).task].items_hit += 1;
+            leaked[index.item(*item).task].0 += 1;
         }
         for task in hit.into_iter().flat_map(|ngram| index.tasks_hit(&[ngram])) {
-            tasks[task].leaked_ngrams += 1;
+            leaked[task].1 += 1;
         }
-        for task in &mut tasks {
-            let all = task.ngrams.max(1) as f64;
-            task.leaked_percent = 100.0 * task.leaked_ngrams as f64 / all;
-        }
+        let task = |(of, (items_hit, ngrams)): (&TaskCounts, (u64, u64))| {
+            json!({
+                "task": of.task, "items": of.items,
+                // Items too short for an n-gram, which cannot be found.
+                "not_covered": of.not_covered,
+                "items_hit": items_hit, "ngrams": of.ngrams, "leaked_ngrams": ngrams,
+                "leaked_percent": 100.0 * ngrams as f64 / of.ngrams.max(1) as f64,
+            })
+        };
+        let tasks: Vec<Value> = index.tasks().iter().zip(leaked).map(task).collect();
         let mut ngrams: Vec<(&u32, &u64)> = found.iter().collect();
         ngrams.sort_by_key(|(ngram, documents)| (std::cmp::Reverse(**documents), **ngram));
-        let text =
-            |(ngram, documents): (&u32, &u64)| (index.ngram_text(*ngram).to_owned(), *documents);
+        let text = |(ngram, documents): &(&u32, &u64)| (index.ngram_text(**ngram), **documents);
+        let ngrams: Vec<_> = ngrams.iter().take(MAX_NGRAMS).map(text).collect();
         let item = |(item, share): (u32, f64)| {
             let found = index.item(item);
-            (index.tasks()[found.task].task.clone(), found.id.to_owned(), share)
+            json!({"task": index.tasks()[found.task].task, "id": found.id, "share": share})
         };
-        Some(Leaks {
-            tasks,
-            ngrams: ngrams.into_iter().take(MAX_NGRAMS).map(text).collect(),
-            items: items.into_iter().map(item).collect(),
-        })
+        let items = items.into_iter().map(item).collect();
+        Some(Leaks { report: json!({"tasks": tasks, "ngrams": ngrams}), items })
     }
 }

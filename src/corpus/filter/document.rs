@@ -7,6 +7,7 @@ use std::path::Path;
 
 use rayon::prelude::*;
 use serde::Serialize;
+use serde_json::Value;
 
 use polysift_base::error::Result;
 use polysift_base::progress::Stop;
@@ -98,33 +99,12 @@ pub struct AgentVerdict {
     pub line: Option<String>,
 }
 
-/// How much of a benchmark task is in the corpus.
-#[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct TaskLeak {
-    pub(super) task: String,
-    pub(super) items: u64,
-    /// Number of items too short for an n-gram, which cannot be found.
-    pub(super) not_covered: u64,
-    /// Number of items with an n-gram in the corpus.
-    pub(super) items_hit: u64,
-    /// Number of n-grams of the task in the index.
-    pub(super) ngrams: u64,
-    /// Number of these n-grams that are in the corpus.
-    pub(super) leaked_ngrams: u64,
-    /// `leaked_ngrams` in percent of `ngrams`.
-    pub(super) leaked_percent: f64,
-}
-
 /// How much of the benchmarks is in the whole corpus.
-#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Leaks {
-    /// Leaks by task of a benchmark.
-    pub tasks: Vec<TaskLeak>,
-    /// N-grams that are in the most documents, with the number of documents.
-    pub ngrams: Vec<(String, u64)>,
+    /// The leaks of each task, and the n-grams that are in the most documents, for a report.
+    pub report: Value,
     /// Task, id and covered share of tokens of each item that is hit.
-    #[serde(skip)]
-    pub items: Vec<(String, String, f64)>,
+    pub items: Vec<Value>,
 }
 
 /// A filter with its lists.

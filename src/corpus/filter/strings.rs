@@ -26,22 +26,13 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 
 /// A set of strings as ascending xxh3-128 hashes. With 10^9 strings and 10^9 queries the
 /// probability of one wrong answer is about 10^-20.
-#[derive(Debug)]
-struct StringSet {
-    hashes: Vec<u128>,
-}
+type StringSet = Arc<Vec<u128>>;
 
-impl StringSet {
-    fn contains(&self, text: &str) -> bool {
-        self.hashes.binary_search(&hash(text)).is_ok()
-    }
-
-    fn new(mut hashes: Vec<u128>) -> Self {
-        hashes.par_sort_unstable();
-        hashes.dedup();
-        hashes.shrink_to_fit();
-        Self { hashes }
-    }
+fn string_set(mut hashes: Vec<u128>) -> StringSet {
+    hashes.par_sort_unstable();
+    hashes.dedup();
+    hashes.shrink_to_fit();
+    Arc::new(hashes)
 }
 
 /// Returns the hash (xxh3-128) that stands for `text` in a set.
@@ -64,7 +55,7 @@ pub(super) struct ListedStrings {
     files: Vec<MatchedFile>,
     format: ListFormat,
     /// Loaded sets by language; `None` is the key of the lists for all languages.
-    loaded: Mutex<BTreeMap<Option<String>, Arc<StringSet>>>,
+    loaded: Mutex<BTreeMap<Option<String>, StringSet>>,
 }
 
 impl ListedStrings {
@@ -84,23 +75,21 @@ impl ListedStrings {
     }
 
     pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
-        let of_all = self.load(None, stop)?;
-        let is_listed = |list: &MatchedFile| list.language.as_deref() == Some(language);
-        let own = self.files.iter().any(is_listed).then(|| self.load(Some(language), stop));
-        Ok(LanguageStrings { of_all, own: own.transpose()? })
+        let mut sets = vec![self.load(None, stop)?];
+        if self.files.iter().any(|list| list.language.as_deref() == Some(language)) {
+            sets.push(self.load(Some(language), stop)?);
+        }
+        Ok(LanguageStrings(sets))
     }
 
     /// Counts the strings in all lists; a string in lists of several languages counts for each.
     pub(super) fn count(&self, stop: &Stop) -> Result<u64> {
         let languages: BTreeSet<Option<&str>> =
             self.files.iter().map(|list| list.language.as_deref()).collect();
-        let counts = languages
-            .into_iter()
-            .map(|language| Ok(self.load(language, stop)?.hashes.len() as u64));
-        counts.sum()
+        languages.into_iter().map(|of| Ok(self.load(of, stop)?.len() as u64)).sum()
     }
 
-    fn load(&self, language: Option<&str>, stop: &Stop) -> Result<Arc<StringSet>> {
+    fn load(&self, language: Option<&str>, stop: &Stop) -> Result<StringSet> {
         // The lock is held while a list is read, so that no other thread reads the same list.
         let mut loaded = lock(&self.loaded);
         let key = language.map(ToOwned::to_owned);
@@ -121,8 +110,8 @@ impl ListedStrings {
                 return Err(Error::corrupt(&list.path, NO_ENTRY));
             }
         }
-        let set = Arc::new(StringSet::new(hashes));
-        let kept: usize = loaded.values().map(|set| size_of_val(set.hashes.as_slice())).sum();
+        let set = string_set(hashes);
+        let kept: usize = loaded.values().map(|set| size_of_val(set.as_slice())).sum();
         if kept > MOST_KEPT_BYTES {
             loaded.retain(|_, set| Arc::strong_count(set) > 1);
         }
@@ -131,15 +120,13 @@ impl ListedStrings {
     }
 }
 
-#[derive(Debug)]
-pub(super) struct LanguageStrings {
-    of_all: Arc<StringSet>,
-    own: Option<Arc<StringSet>>,
-}
+/// The sets that apply to a language.
+pub(super) struct LanguageStrings(Vec<StringSet>);
 
 impl LanguageStrings {
     pub(super) fn contains(&self, text: &str) -> bool {
-        self.of_all.contains(text) || self.own.as_ref().is_some_and(|own| own.contains(text))
+        let hash = hash(text);
+        self.0.iter().any(|set| set.binary_search(&hash).is_ok())
     }
 }
 
@@ -198,7 +185,8 @@ mod tests {
             listed in proptest::collection::vec("[ab]{0,4}", 0..20),
             asked in proptest::collection::vec("[ab]{0,4}", 0..20),
         ) {
-            let set = StringSet::new(listed.iter().map(|text| hash(text)).collect());
+            let set = string_set(listed.iter().map(|text| hash(text)).collect());
+            let set = LanguageStrings(vec![set]);
             for text in &asked {
                 prop_assert_eq!(set.contains(text), listed.contains(text));
             }

@@ -17,11 +17,7 @@ pub(super) const UNREADABLE_URL: &str = "unreadable-url";
 /// Maximum bytes of a URL; every start of it is looked up.
 const MOST_URL_BYTES: usize = 1 << 14;
 
-/// Finds documents with URLs that the lists name, or that they do not name.
-///
-/// An entry is a host (`www.example.com`), a registrable domain, for all of its hosts
-/// (`example.com`), any domain with its hosts (`*.blog.example.com`), or a host with path segments,
-/// for everything below (`example.com/blog`).
+/// Finds documents with URLs that the lists name, or that they do not name ([`url_key`]).
 #[derive(Debug)]
 pub(super) struct UrlFilter {
     lists: ListedStrings,
@@ -103,8 +99,9 @@ pub(super) fn listed_domain<'a>(
     registrable.or_else(|| ends.find(|at| listed.contains(&dotted[*at..])).map(|at| &host[at..]))
 }
 
-/// Parses an entry: a host, `*.example.com`, `.example.com`, or a host with a path. Entries that no
-/// URL can match are errors: several entries in a line, wildcards in a path, a public suffix.
+/// Parses an entry: a host, or a registrable domain for all of its hosts; `*.example.com` or
+/// `.example.com` for any domain with its hosts; a host with a path for everything below. Entries
+/// that no URL can match are errors: several in a line, wildcards in a path, a public suffix.
 pub(super) fn url_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let wrong = || format!("`{entry}` is no host and no URL");
     let below = entry.strip_prefix("*.").or_else(|| entry.strip_prefix('.'));

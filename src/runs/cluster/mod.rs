@@ -10,4 +10,4 @@ mod work;
 pub use requeue::Requeue;
 pub use slurm::shell_quoted;
 pub use task::Task;
-pub use work::{Needs, StageTasks, array_expression};
+pub use work::array_expression;

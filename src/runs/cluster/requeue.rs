@@ -33,10 +33,8 @@ impl Requeue {
         Some(Self { job, restarts: restarts.unwrap_or(0) })
     }
 
-    /// Returns true if the job should be requeued after it ended with `exit_code`.
-    ///
-    /// It should if its time was up (`time_is_up`: it was stopped by USR1) and, a few times, after
-    /// temporary faults (69, 71, 74, and 75 without a signal). It should not if another signal
+    /// Returns true if the job should be requeued after it ended with `exit_code`: if its time was
+    /// up (it was stopped by USR1) and, a few times, after temporary faults. Not if another signal
     /// stopped it: a scheduler requeues pre-empted jobs itself, and cancelled jobs stay cancelled.
     pub fn is_due(&self, exit_code: u8, stopped: bool, time_is_up: bool, uptime: Duration) -> bool {
         match exit_code {

@@ -17,10 +17,10 @@ use std::str::FromStr;
 use super::work::{Needs, StageTasks, array_expression};
 use crate::run::Stage;
 use polysift_base::error::{Error, Result};
+use polysift_config::RunConfig;
 
 /// Environment variable that the batch scripts set to 1: the program may requeue its job.
 pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
-/// Slurm's default of `MaxArraySize`.
 const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 
 /// Default CPUs of a task that does not fill a node; most nodes can spare as many.
@@ -106,7 +106,7 @@ pub struct SlurmSettings {
     pub options: SlurmOptions,
 }
 
-fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
+fn batch_script(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<String> {
     let mut lines = vec!["#!/bin/bash".to_owned()];
     lines.extend(options(settings, work)?.iter().map(|option| format!("#SBATCH {option}")));
     lines.push(format!("export {REQUEUE_VARIABLE}=1"));
@@ -131,16 +131,16 @@ fn batch_script(settings: &SlurmSettings, work: &StageTasks) -> Result<String> {
 }
 
 /// Returns the CPUs that a task asks for; `None` to take what the node or the cluster gives.
-fn cpus(settings: &SlurmSettings, work: &StageTasks) -> Option<NonZeroU32> {
+fn cpus(settings: &SlurmSettings, work: &StageTasks<'_>) -> Option<NonZeroU32> {
     let cpus = value_for(&settings.options.cpus_per_task, work.stage).copied();
     cpus.or_else(|| (work.needs == Needs::Cores).then_some(DEFAULT_CPUS))
 }
 
 /// Returns the `#SBATCH` options with their values; later ones take precedence.
-fn options(settings: &SlurmSettings, work: &StageTasks) -> Result<Vec<String>> {
+fn options(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Vec<String>> {
     let (stage, options) = (work.stage, &settings.options);
     let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
-    if let Some(tasks) = &work.tasks {
+    if let Some(tasks) = work.tasks {
         let limit = options.max_running.map(|n| format!("%{n}")).unwrap_or_default();
         lines.push(format!("--array={}{limit}", array_expression(tasks)));
     }
@@ -202,11 +202,14 @@ fn sbatch_quoted(argument: &str) -> Result<String> {
     Ok(format!("\"{}\"", argument.replace('\\', "\\\\").replace('"', "\\\"")))
 }
 
-/// Returns a shell script that submits one job for each stage of `work`, in order. Each job waits
-/// for the previous one to succeed. If Slurm refuses a job, the script cancels those before it.
-///
-/// [`Error::Config`] if a script cannot hold the path of the run directory.
-pub fn submit_script(settings: &SlurmSettings, work: &[StageTasks]) -> Result<String> {
+/// Returns a shell script that submits one job for each stage of `work`, which has the tasks that
+/// are left, in order. Each job waits for the previous one to succeed. If Slurm refuses a job, the
+/// script cancels those before it. [`Error::Config`] if it cannot hold the path of the run.
+pub fn submit_script(
+    settings: &SlurmSettings,
+    config: &RunConfig,
+    work: &[(Stage, Vec<u32>)],
+) -> Result<String> {
     let mut script = String::from(
         "#!/bin/bash\n# Submits the unfinished work of a run: all jobs or none.\nset -euo pipefail\n",
     );
@@ -215,9 +218,10 @@ pub fn submit_script(settings: &SlurmSettings, work: &[StageTasks]) -> Result<St
         return Ok(script);
     }
     script.push_str("jobs=()\ntrap '[ ${#jobs[@]} = 0 ] || scancel \"${jobs[@]}\"' ERR\n");
-    for (i, stage_tasks) in work.iter().enumerate() {
+    for (i, (stage, tasks)) in work.iter().enumerate() {
         let wait = if i == 0 { "" } else { " --dependency=\"afterok:${job%%;*}\"" };
-        let (name, batch) = (stage_tasks.stage.name(), batch_script(settings, stage_tasks)?);
+        let batch = batch_script(settings, &StageTasks::of_tasks(config, *stage, tasks))?;
+        let name = stage.name();
         // With several clusters the id is followed by the name of the cluster.
         let _ = write!(
             script,
@@ -278,7 +282,6 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use polysift_config::RunConfig;
 
     #[derive(clap::Parser)]
     struct Flags {
@@ -302,17 +305,17 @@ mod tests {
         }
     }
 
-    fn array(stage: Stage, tasks: impl IntoIterator<Item = u32>) -> StageTasks {
-        StageTasks::of_tasks(&RunConfig::default(), stage, tasks.into_iter().collect())
+    fn array(stage: Stage) -> StageTasks<'static> {
+        StageTasks::of_tasks(&RunConfig::default(), stage, &[0, 1, 2, 3, 4, 5, 6, 7])
     }
 
-    fn single(stage: Stage) -> StageTasks {
-        array(stage, [])
+    fn single(stage: Stage) -> StageTasks<'static> {
+        StageTasks::of_tasks(&RunConfig::default(), stage, &[])
     }
 
     #[test]
     fn the_script_of_an_array_is_what_was_tested_on_a_cluster() -> Result<()> {
-        let text = batch_script(&settings(), &array(Stage::Embed, 0..8))?;
+        let text = batch_script(&settings(), &array(Stage::Embed))?;
         let expected = "#!/bin/bash
 #SBATCH --job-name=polysift-embed
 #SBATCH --array=0-7
@@ -350,7 +353,7 @@ exec /opt/polysift embed --run /scratch/run
                      --mem 200G --partial-nodes -- --constraint=a_b --nice=5";
         let mut settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
         settings.options.sbatch[0] = "--constraint=a b".into();
-        let text = batch_script(&settings, &array(Stage::Embed, 0..8))?;
+        let text = batch_script(&settings, &array(Stage::Embed))?;
         for line in [
             "--array=0-7%4",
             "--time=12:00:00",
@@ -398,8 +401,8 @@ exec /opt/polysift embed --run /scratch/run
                      --mem export=8G --cpus-per-task 72 --cpus-per-task export=2";
         let settings = with_flags(&flags.split_whitespace().collect::<Vec<_>>())?;
         let (embed, export) = (
-            batch_script(&settings, &array(Stage::Embed, 0..8))?,
-            batch_script(&settings, &array(Stage::Export, 0..8))?,
+            batch_script(&settings, &array(Stage::Embed))?,
+            batch_script(&settings, &array(Stage::Export))?,
         );
         for (of_embed, of_export) in [
             ("--partition=gpu", "--partition=cpu,long"),

@@ -26,13 +26,9 @@ struct Named {
 }
 
 impl Task {
-    /// Returns the task named by the flags `--task` and `--num-tasks` or the environment, if any.
-    ///
-    /// The index comes from the first of these that is set: `--task`, `POLYSIFT_TASK`, Slurm's
-    /// array task, Kubernetes' completion index, AWS Batch's array index. The count comes from
-    /// `--num-tasks`, `POLYSIFT_NUM_TASKS`, or the scheduler that set the index. A scheduler's
-    /// index without a count, a count without an index, an index that is not below the count, and
-    /// text that is not a number are [`Error::Config`] with the name of the flag or variable.
+    /// Returns the task named by the flags `--task` and `--num-tasks`, else by `POLYSIFT_TASK` and
+    /// `POLYSIFT_NUM_TASKS`, else by a scheduler, if any. What is incomplete or wrong is an
+    /// [`Error::Config`] with the name of the flag or variable.
     ///
     /// Without `--num-tasks` or `POLYSIFT_NUM_TASKS`, a scheduler's index counts only if the run
     /// `is_shared`: other job arrays set it too, for instance one with a separate run in each task.

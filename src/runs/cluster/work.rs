@@ -3,33 +3,22 @@
 use crate::run::Stage;
 use polysift_config::{EncoderPrecision, HeadConfig, RunConfig};
 
-/// The tasks of a stage that have work left.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StageTasks {
-    /// The stage.
-    pub stage: Stage,
+pub(super) struct StageTasks<'a> {
+    pub(super) stage: Stage,
     /// Ids of the tasks with work; `None` for a stage that is a single job.
-    pub tasks: Option<Vec<u32>>,
-    /// Resources that a task can use.
-    pub needs: Needs,
+    pub(super) tasks: Option<&'a [u32]>,
+    pub(super) needs: Needs,
 }
 
-impl StageTasks {
-    /// Returns `tasks` of `stage` for `config`; a stage that is a single job is done whole.
-    pub fn of_tasks(config: &RunConfig, stage: Stage, tasks: Vec<u32>) -> Self {
-        let is_split = matches!(
-            stage,
-            Stage::Cascade | Stage::Embed | Stage::Score | Stage::Filter | Stage::Export
-        );
+impl<'a> StageTasks<'a> {
+    pub(super) fn of_tasks(config: &RunConfig, stage: Stage, tasks: &'a [u32]) -> Self {
+        use Stage::{Cascade, Embed, Export, Filter, Score};
+        let is_split = matches!(stage, Cascade | Embed | Score | Filter | Export);
         Self { stage, tasks: is_split.then_some(tasks), needs: Needs::of(config, stage) }
     }
 }
 
 /// Returns a Slurm array expression of the sorted, distinct `ids`: `0-3,7,9-12`; empty for none.
-///
-/// ```
-/// assert_eq!(polysift_runs::cluster::array_expression(&[7, 0, 1, 2, 3, 9, 10]), "0-3,7,9-10");
-/// ```
 pub fn array_expression(ids: &[u32]) -> String {
     let mut sorted = ids.to_vec();
     sorted.sort_unstable();
@@ -43,7 +32,7 @@ pub fn array_expression(ids: &[u32]) -> String {
 
 /// Part of a machine that a task can use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
+pub(super) enum Needs {
     /// Some cores: the task reads and writes more than it computes.
     Cores,
     /// All cores: the task encodes on the CPU, or compares embeddings.
@@ -53,8 +42,7 @@ pub enum Needs {
 }
 
 impl Needs {
-    /// Returns what `stage` can use in a run with `config`.
-    pub fn of(config: &RunConfig, stage: Stage) -> Self {
+    fn of(config: &RunConfig, stage: Stage) -> Self {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
         // Refining, also of the heads' samples, is in f32 on the CPU, or for fp8 in bf16 on GPUs.
         let is_fp8 = config.encoder.precision == EncoderPrecision::Fp8;

@@ -64,8 +64,6 @@ struct ClaimState {
 impl Worker {
     /// Runs `work` for the index of each unfinished key, in up to `threads` threads and along with
     /// other processes, until all are done. Outputs must be atomic and the same from any process.
-    /// Returns the first error of `is_done` or `work`;
-    /// [`Error::Stopped`](polysift_base::Error::Stopped).
     pub fn share(
         &self,
         stop: &Stop,
@@ -138,9 +136,8 @@ impl<'a> Claims<'a> {
         }
     }
 
-    /// Waits for units that other processes hold. Returns true if a unit became free because its
-    /// lease expired or was released. If this process does not wait for others, returns false as
-    /// soon as all of them are known to be alive.
+    /// Waits for units that other processes hold; returns true if one became free. If this process
+    /// does not wait for others, returns false as soon as all of them are known to be alive.
     pub fn settle(&self) -> Result<bool> {
         let began = Instant::now();
         loop {

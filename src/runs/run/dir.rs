@@ -134,8 +134,8 @@ pub(super) fn if_sound<T>(path: &Path, read: Result<Option<T>>) -> Result<Option
 }
 
 impl RunDir {
-    /// Opens the run directory `root`, creating it if needed. Returns [`Error::Config`] for a URL
-    /// or a newer format; [`Error::Corrupt`] for links in it; [`Error::Io`].
+    /// Opens the run directory `root`, which it makes if needed. [`Error::Config`] for a URL or a
+    /// newer format; [`Error::Corrupt`] for links in it.
     pub fn create(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         create_folder(root)?;
@@ -167,8 +167,7 @@ impl RunDir {
         }
     }
 
-    /// Opens an existing run directory for reading. Returns the errors of [`RunDir::create`];
-    /// [`Error::Missing`] if there is no run directory.
+    /// Opens a run directory as [`RunDir::create`] does; [`Error::Missing`] if there is none.
     pub fn open(root: &Path) -> Result<Self> {
         not_a_url(root)?;
         let exists = |name| root.join(name).try_exists().map_err(Error::io(root, "open"));
@@ -233,8 +232,7 @@ impl RunDir {
         Ok(files)
     }
 
-    /// Lists the files that `stage` wrote below `root`, by default the run directory, in folders
-    /// where each file has a marker.
+    /// Lists the files of `stage` below `root` or the run, in folders where each has a marker.
     pub fn stored_files(&self, stage: Stage, root: Option<&Path>) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {

@@ -48,8 +48,7 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Runs `work` while no other process works in the directory or can join. Returns
-    /// [`Error::Busy`] if another process is alive.
+    /// Runs `work` while no other process is in the directory; [`Error::Busy`] if one is alive.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce(Held<'_>) -> Result<T>) -> Result<T> {
         let claim = self.run().path(EXCLUSIVE).join(&self.id);
         write_atomic(&claim, b"")?;
@@ -99,8 +98,7 @@ impl Worker {
         Ok(ids)
     }
 
-    /// Removes leftovers of killed processes in the run, and of the files in `outputs`, unless
-    /// others work.
+    /// Removes what killed processes left in the run and among `outputs`, unless others work.
     pub fn clean_up(&self, stop: &Stop, outputs: Option<&Path>) -> Result<()> {
         if !self.ids_in(WORKERS)?.iter().all(|id| self.liveness(id) == Liveness::Dead) {
             return Ok(());

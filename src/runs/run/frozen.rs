@@ -9,9 +9,8 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::dir::{PLAN, RunDir, Stage};
-use super::exclusive::Held;
-use super::worker::Worker;
+use super::dir::PLAN;
+use super::{Held, RunDir, Stage, Worker};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{remove_while, write_new};
 use polysift_base::progress::{STOP_POLL, Stop};
@@ -21,10 +20,9 @@ impl RunDir {
         self.path("frozen").join(format!("{}.json", stage.name()))
     }
 
-    /// Freezes `settings` for `stage`, or checks that they equal what was frozen before. Returns
-    /// [`Error::Mismatch`], listing each differing key, if the stage has begun a unit of work, and
-    /// for a new stage if later ones went on without it. Otherwise the new settings replace the
-    /// old, or [`Error::Busy`] if other processes are at work.
+    /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
+    /// [`Error::Mismatch`] if the stage has begun a unit of work, and for a new stage if later ones
+    /// went on without it; else they replace the old, unless others are at work ([`Error::Busy`]).
     pub fn freeze(
         &self,
         stage: Stage,
@@ -78,8 +76,7 @@ impl RunDir {
         Ok(())
     }
 
-    /// Checks that each stage with outputs has its frozen settings, unless a `redo` discards it.
-    /// Returns [`Error::Corrupt`] for the first one that has not.
+    /// Returns [`Error::Corrupt`] if a stage with outputs that no `redo` discards has no settings.
     pub fn check_settings(&self, redo: Option<Stage>) -> Result<()> {
         let done: Vec<Stage> = Stage::ALL.into_iter().filter(|it| self.has_outputs(*it)).collect();
         // Settings come first, so they are there now; a list has what other machines just wrote.
@@ -118,9 +115,8 @@ impl RunDir {
         self.read_json(&self.frozen_file(stage))
     }
 
-    /// Discards the markers, outputs and frozen settings of `first` and of every stage that depends
-    /// on it; for the embed stage the cascade and the plan too. `held` is from
-    /// [`Worker::exclusive`].
+    /// Discards markers, outputs and settings of `first` and of the stages that depend on it; for
+    /// the embed stage the cascade and the plan too. `held` is from [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage, held: Held<'_>) -> Result<()> {
         discarded(first).try_for_each(|stage| self.discard(stage, held))?;
         if first == Stage::Embed { remove_while(&self.path(PLAN), held) } else { Ok(()) }

@@ -6,9 +6,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::dir::{RunDir, Stage};
 use super::identity::Liveness;
-use super::worker::Worker;
+use super::{RunDir, Stage, Worker};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{create_folder, link, rename, unlink};
 
@@ -32,7 +31,6 @@ impl Holder {
     }
 }
 
-/// A lease that this process holds.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// Path of the lease without its number.

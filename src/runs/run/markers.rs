@@ -24,7 +24,6 @@ use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
 const DONE: &str = "done";
 const FAILED: &str = "failed";
-/// File with the gathered markers of a finished stage.
 const FINISHED: &str = "finished.jsonl.zst";
 
 /// A file that a stage wrote.
@@ -258,8 +257,7 @@ impl RunDir {
         self.read_marker(&self.marker(stage, DONE, key))
     }
 
-    /// Reads the marker of `key` in `stage`, which must exist. Returns [`Error::Missing`] if it is
-    /// gone or damaged.
+    /// Reads the marker of `key` in `stage`; [`Error::Missing`] if it is gone or damaged.
     pub fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
         let path = self.marker(stage, DONE, key);
         let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
@@ -286,8 +284,7 @@ impl RunDir {
         self.done(stage, key)?.files.iter().try_for_each(|file| self.check_file(file))
     }
 
-    /// Reads the JSON file `path` of `key` in `stage` and checks its digest if a marker lists it.
-    /// Returns `None` if the file does not exist.
+    /// Reads the JSON file `path` of `key` in `stage`, if it exists, and checks its marked digest.
     pub fn read_output<T: DeserializeOwned>(
         &self,
         stage: Stage,
@@ -298,11 +295,6 @@ impl RunDir {
         let mut files = marker.iter().flat_map(|marker| &marker.files);
         files.find(|file| file.path == name).map_or(Ok(()), |file| self.check_file(file))?;
         self.read_json(path)
-    }
-
-    /// Returns the number of parts of the embeddings of `shard`, and of its scores.
-    pub fn num_parts(&self, shard: &Shard) -> Result<usize> {
-        Ok(self.done(Stage::Embed, &shard.name)?.files.len())
     }
 
     /// Returns the key in [`Stage::Refine`] of a complete round; no head has such a name.
@@ -406,8 +398,7 @@ impl RunDir {
         keys.par_iter().map(read).collect()
     }
 
-    /// Finishes `stage` if all of `keys` are done, and returns whether they are. Checks the names
-    /// of the markers before it reads them.
+    /// Finishes `stage` if all `keys` are done, which names of markers tell first; returns if so.
     pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
         let done = self.done_keys(stage)?;
         Ok(keys.iter().all(|key| done.contains(key))
@@ -428,10 +419,9 @@ impl RunDir {
         let read = if_sound(&path, if_there(read_json_lines::<(String, Summary)>(&path)))?;
         let Some((_, items)) = read else { return Ok(None) };
         let mut by_key: HashMap<String, Summary> = items.into_iter().collect();
-        let found: Vec<Option<Summary>> = keys.iter().map(|key| by_key.remove(key)).collect();
-        let is_known = found.iter().all(Option::is_some);
-        let done = if is_known { self.done_keys(stage)? } else { BTreeSet::new() };
-        Ok((is_known && keys.iter().all(|key| done.contains(key))).then_some(found))
+        let done = self.done_keys(stage)?;
+        let is_whole = keys.iter().all(|key| by_key.contains_key(key) && done.contains(key));
+        Ok(is_whole.then(|| keys.iter().map(|key| by_key.remove(key)).collect()))
     }
 }
 

@@ -23,19 +23,6 @@
 //! Invariants: an output counts only if its marker exists; files are renamed when complete; no
 //! output depends on time, host, threads or processes, so a resumed run ends with the bytes of an
 //! undisturbed one. Any number of processes may work in it concurrently, on any machines.
-//!
-//! ```
-//! use polysift_config::HeadKind;
-//! use polysift_runs::run::{RunDir, Stage};
-//!
-//! let folder = tempfile::tempdir()?;
-//! let run = RunDir::create(folder.path())?;
-//! assert!(!run.has_plan());
-//! let head = run.head_file("quality", HeadKind::Mlp, "deu_Latn");
-//! assert_eq!(head, run.path("heads/quality/deu_Latn.safetensors"));
-//! assert!(run.done_keys(Stage::Embed)?.is_empty());
-//! # Ok::<(), Box<dyn std::error::Error>>(())
-//! ```
 
 mod claims;
 mod dir;

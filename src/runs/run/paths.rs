@@ -2,8 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::dir::RunDir;
-use super::plan::Shard;
+use super::{RunDir, Shard};
 use polysift_config::HeadKind;
 
 impl RunDir {
@@ -12,23 +11,12 @@ impl RunDir {
         self.path(format!("embeddings/{}/part-{index:05}.parquet", shard.name))
     }
 
-    /// Returns the path of part `index` of the scores of `shard` by `head`.
-    pub fn scores_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path(format!("scores/{head}/{}/part-{index:05}.parquet", shard.name))
-    }
-
     /// Returns the file of the documents of `shard` that a refine round scored again with `head`.
     pub fn round_part(&self, round: usize, head: &str, shard: &Shard) -> PathBuf {
         self.path(format!("rounds/{round:02}/{head}/{}/part-00000.parquet", shard.name))
     }
 
-    /// Returns the path of part `index` of the refined scores of `shard` by `head`.
-    pub fn refined_part(&self, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.path(format!("refined/{head}/{}/part-{index:05}.parquet", shard.name))
-    }
-
-    /// Returns the file of the trained head `head` for `language`; the card of a fastText model is
-    /// next to it.
+    /// Returns the file of the trained `head` for `language`; a fastText model's card is beside it.
     pub fn head_file(&self, head: &str, kind: HeadKind, language: &str) -> PathBuf {
         let extension = if kind == HeadKind::FastText { "bin" } else { "safetensors" };
         self.path(format!("heads/{head}/{language}.{extension}"))

@@ -59,8 +59,7 @@ pub struct Plan {
 
 impl Plan {
     /// Plans `files`, which `settings` named. Parquet files larger than `max_shard_bytes` are split
-    /// between row groups. Returns read errors; [`Error::Config`] if the name of a shard is too
-    /// long or not unique.
+    /// between row groups. [`Error::Config`] if the name of a shard is too long or not unique.
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
@@ -71,27 +70,20 @@ impl Plan {
         let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
         shards.sort_by(|a, b| a.name.cmp(&b.name));
-        let is_long =
-            |shard: &&Shard| shard.name.split('/').any(|part| part.len() > MAX_NAME_BYTES);
-        if let Some(shard) = shards.iter().find(is_long) {
-            let reason = format!(
-                "{} has a name of more than {MAX_NAME_BYTES} bytes; output files add a suffix to it",
-                shard.file.display()
-            );
-            return Err(Error::config("input.files", reason));
+        let refused = |reason| Err(Error::config("input.files", reason));
+        let is_long = |shard: &&Shard| shard.name.split('/').any(|it| it.len() > MAX_NAME_BYTES);
+        if let Some(long) = shards.iter().find(is_long) {
+            let most = format!("{MAX_NAME_BYTES} bytes; output files add a suffix to it");
+            return refused(format!("{} has a name of more than {most}", long.file.display()));
         }
-        match shards.windows(2).find(|pair| pair[0].name == pair[1].name) {
-            None => Ok(Self { shards, settings }),
-            Some(pair) => {
-                let files = format!("{} and {}", pair[0].file.display(), pair[1].file.display());
-                let reason = format!("{files}: both become the shard `{}`", pair[0].name);
-                Err(Error::config("input.files", reason))
-            }
+        if let Some([one, other]) = shards.array_windows().find(|[a, b]| a.name == b.name) {
+            let (name, one, other) = (&one.name, one.file.display(), other.file.display());
+            return refused(format!("{one} and {other}: both become the shard `{name}`"));
         }
+        Ok(Self { shards, settings })
     }
 
-    /// Returns the digest of names, rows, languages and fingerprints; paths and settings do not
-    /// count.
+    /// Returns the digest of names, rows, languages and fingerprints, not of paths and settings.
     pub fn digest(&self) -> String {
         hash_of(self.shards.iter().flat_map(Shard::identity)).to_hex().to_string()
     }
@@ -145,11 +137,11 @@ impl Plan {
     /// Returns one line for each setting that differs, and for up to ten shards that differ.
     fn differences(&self, other: &Self) -> String {
         let described = |plan: &Self| -> Value {
-            let described = plan.shards.iter().map(|shard| {
-                let [name, rows, language, fingerprint] = shard.identity();
+            let identities = plan.shards.iter().map(Shard::identity);
+            let text = |[name, rows, language, fingerprint]: [String; 4]| {
                 (name, format!("{fingerprint} {language} {rows}").trim_end().to_owned())
-            });
-            described.collect()
+            };
+            identities.map(text).collect()
         };
         let settings = difference("input", &self.settings, &other.settings);
         let shards = difference("embed.shards", &described(self), &described(other));

@@ -2,8 +2,7 @@
 //!
 //! Every process keeps a file `state/workers/<id>`, which it writes again at every heartbeat. It
 //! removes the file when it ends; a killed process leaves it. Another process counts as dead
-//! - immediately if its file is gone, if it ran on this machine and ended, or if it is this Slurm
-//!   job before a requeue;
+//! - immediately if its file is gone, or if it ran on this machine and ended;
 //! - otherwise if its file did not change for [`Identity::ttl_secs`] while this process watched,
 //!   even if it is only stopped. Clocks of machines are compared only with a margin of
 //!   `CLOCK_SKEW` of heartbeat.rs.
@@ -20,9 +19,6 @@
 //! A process that wants the directory for itself says so in `state/exclusive/<id>`, then waits for
 //! the others to end. A process that joins first makes its own file, then looks into that folder,
 //! so at least one of two such processes sees the other.
-//!
-//! `identity.rs` and `heartbeat.rs` tell who is alive; `lease.rs` has the leases, and `exclusive.rs`
-//! how a process joins the directory or has it for itself.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -42,9 +38,7 @@ use polysift_base::io::{final_name, if_there, read, unlink, write_json};
 /// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
 
-/// Folder with the file of each process that works in the run directory.
 pub(super) const WORKERS: &str = "state/workers";
-/// Folder with a file for each process that has the run directory for itself, or wants to.
 pub(super) const EXCLUSIVE: &str = "state/exclusive";
 
 /// A process that works in the run directory.

@@ -74,7 +74,7 @@ fn repaired(
     let mut steps: Vec<f32> = (1..=REPAIR_STEPS).filter_map(at).collect();
     steps.dedup();
     let mut dropped = vec![0u64; steps.len()];
-    for (_, shard, _) in embedded.shards_of(language) {
+    for (_, shard, _) in embedded.shards_with(&[language]) {
         context.stop.check()?;
         cascade.for_each_below(context, shard, &mut |_, margin| {
             for (dropped, _) in dropped.iter_mut().zip(&steps).filter(|(_, step)| margin < **step) {

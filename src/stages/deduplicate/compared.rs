@@ -14,6 +14,7 @@ use polysift_config::{Keep, NearFilter};
 use polysift_corpus::embedded::{ordinal, place_of};
 use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::left_out::RowSet;
+use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::verdicts::row_verdicts;
 use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
@@ -115,13 +116,14 @@ impl<'a> ComparedDocuments<'a> {
             Some(logit) => logit + 0.0, // both zeros are one score
             None => f32::NEG_INFINITY,
         };
-        let shards = embedded.shards_of(language);
+        let shards = embedded.shards_with(&[language]);
         let read = |&(place, shard, num_parts): &(u64, &'a Shard, usize)| -> Result<Vec<_>> {
             let mut left_out = cascade.rows_of(context, place, shard)?;
             left_out.removed = RowSet::removed(&row_verdicts(context, shard)?, |_| true);
             let read_part = |index: usize| {
                 context.stop.check()?;
-                let part = read_scores(&context.run.scores_part(near.head, shard, index))?;
+                let part =
+                    read_scores(&ScoreFiles::Scored.part(context.run, near.head, shard, index))?;
                 let takes_part = |document: &DocumentInfo<'_>| {
                     let has_text = document.num_bytes > 0 && document.language == language;
                     has_text && left_out.counts(document.row)

@@ -167,7 +167,7 @@ impl Noisy {
                 let key = format!("{name}/{}", shard.name);
                 let mut marker = self.run.shard_marker(Stage::Score, &key)?.unwrap_or_default();
                 for index in 0..marker.files.len() {
-                    let path = self.run.scores_part(name, shard, index);
+                    let path = ScoreFiles::Scored.part(&self.run, name, shard, index);
                     let mut rows = read_scores(&path)?;
                     for (at, row) in rows.documents.rows().iter().enumerate() {
                         let output = head.spec().output;
@@ -204,7 +204,7 @@ impl Noisy {
     ) -> Result<()> {
         let names: Vec<&str> = self.config.heads.keys().map(String::as_str).collect();
         for (place, shard) in (0..).zip(&self.run.plan()?.shards) {
-            for index in 0..self.run.num_parts(shard)? {
+            for index in 0..self.run.done(Stage::Embed, &shard.name)?.files.len() {
                 let heads = read_part(self.context(), files, &names, shard, index)?;
                 (0..heads[0].scores.len()).for_each(|at| visit(place, &heads, at));
             }
@@ -408,7 +408,7 @@ fn lost_scores_of_a_round_are_made_again() -> Result<()> {
     let lost = [
         noisy.run.round_part(0, "quality", shard),
         noisy.run.round_part(1, "toxicity", shard),
-        noisy.run.refined_part("quality", shard, 1),
+        ScoreFiles::Refined.part(&noisy.run, "quality", shard, 1),
     ];
     let stamps = |paths: &[std::path::PathBuf]| -> Result<Vec<_>> {
         paths.iter().map(|path| polysift_base::io::stamp(path)).collect()

@@ -148,7 +148,7 @@ impl<'a> EstimatedRun<'a> {
     pub(super) fn dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
         let ids: BTreeSet<&str> = ids.iter().copied().collect();
         let mut dropped = BTreeSet::new();
-        for (place, shard, _) in self.embedded.shards_of(language) {
+        for (place, shard, _) in self.embedded.shards_with(&[language]) {
             let mut shard = self.documents.shard(place, shard)?;
             if shard.left_out.dropped.is_empty() {
                 continue;
