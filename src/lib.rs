@@ -23,24 +23,9 @@
 //!
 //! # Crates
 //!
-//! Each folder of `src` with a `Cargo.toml` is a crate. This crate re-exports their modules and
-//! contains the program (`cli`). A crate depends only on crates below it:
-//!
-//! ```text
-//! cli                              the program: arguments, what is printed
-//! datasets  mix  stages  views     labelled data sets; mixtures; what writes a run, what reads it
-//! corpus                           a run as data: rows, scores, verdicts, thresholds; filters
-//! runs  selection                  the run directory, processes, schedulers; exact thresholds
-//! heads                            heads that score, and their training
-//! data  encoder                    readers of documents, files of a run, export; text embeddings
-//! tokenizer                        texts to input ids
-//! config                           settings
-//! remote  text                     object stores, hub; robots.txt, PII, decontamination, rules
-//! base  suffix                     errors, progress, whole files, metrics; public suffixes
-//! ```
-//!
-//! Inside a crate, files and folders do not depend on each other in circles (`tests/floors.rs`),
-//! and no stage uses another. Everything below `runs` can be used without a run.
+//! Each folder of `src` with a `Cargo.toml` is a crate; the table in `CONTRIBUTING.md` says what
+//! each holds. This crate re-exports their modules and contains the program (`cli`). Everything
+//! below `runs` in the table can be used without a run.
 
 pub use polysift_base::{batch, error, hub, io, language, metrics, panics, progress};
 pub use polysift_config as config;

@@ -209,7 +209,8 @@ fn settings_are_told_where_they_come_from() -> TestResult {
         .args(["--retention", "foo=0.5"])
         .assert()
         .code(2)
-        .stderr(contains("--retention: names the head `foo`, but the heads are `quality`"));
+        .stderr(contains("languages._default.retention: names the head `foo`"))
+        .stderr(contains("(there are: quality); define it by"));
     polysift()
         .current_dir(work.dir.path())
         .args(["embed", "--run", "missing"])

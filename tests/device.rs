@@ -58,9 +58,9 @@ fn devices_that_do_not_exist_or_do_not_go_together_are_usage_errors() -> TestRes
     let work = Workspace::new()?;
     for (args, expected) in [
         (["--device", "gpu"], "cuda:0,2"),
-        (["--device", "cuda:1,1"], "names GPU 1 twice"),
+        (["--device", "cuda:1,1"], "`cuda:1,1` is no device"),
         (["--set", "encoder.precision=f64"], "unknown variant `f64`"),
-        (["--set", "encoder.device=cuda:x"], "`x` is no number of a GPU"),
+        (["--set", "encoder.device=cuda:x"], "`cuda:x` is no device"),
     ] {
         work.command("run", "out").args(args).assert().code(2).stderr(contains(expected));
     }

@@ -179,7 +179,7 @@ fn filters_that_cannot_be_are_refused_by_name() -> TestResult {
             "`list` is unknown; did you mean `lists`?",
         ),
         ("[filters.f]\nlists = ['a']\n", 2, "missing field `kind`"),
-        ("[filters.'f/g']\nkind = 'ids'\nlists = ['a']\n", 2, "a filter's name is made of"),
+        ("[filters.'f/g']\nkind = 'ids'\nlists = ['a']\n", 2, "the names of filters are made of"),
         ("[filters.quality]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),
         ("[filters.quality_nan]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),
         ("[filters.no_text]\nkind = 'ids'\nlists = ['a']\n", 2, "is already a reason"),

@@ -1,4 +1,4 @@
-//! What cargo does not check: crates use only crates below them in the tables of `src/lib.rs` and
+//! What cargo does not check: crates use only crates below them in the table of
 //! CONTRIBUTING.md, neither files nor folders of a crate use each other in a circle, no stage uses
 //! another, and a shared type has a name of its own.
 
@@ -317,30 +317,17 @@ fn neither_files_nor_folders_use_each_other_in_a_circle() -> TestResult {
     Ok(())
 }
 
-/// The row of each crate in the table of `src/lib.rs`, in which names stand before a wide gap.
-fn rows_of_lib(text: &str) -> BTreeMap<String, usize> {
-    let table = text.split("```text").last().unwrap_or_default();
-    let rows =
-        table.lines().filter_map(|line| line.strip_prefix("//! ")).take_while(|l| *l != "```");
-    let names = rows.map(|row| row.split("   ").next().unwrap_or_default());
-    by_name(names.map(|row| row.split_whitespace().map(str::to_owned).collect()))
-}
-
 /// The row of each crate in the table of CONTRIBUTING.md, whose first column has `src/<crate>`.
 fn rows_of_contributing(text: &str) -> BTreeMap<String, usize> {
     let rows = text.lines().filter(|line| line.starts_with("| `src"));
     let names = rows.map(|row| row.split('|').nth(1).unwrap_or_default());
-    let crates = |cell: &str| cell.split(", ").map(|name| name.trim().replace('`', "")).collect();
-    let mut rows = by_name(names.map(crates));
+    let mut rows = BTreeMap::new();
+    for (row, cell) in names.enumerate() {
+        rows.extend(cell.split(", ").map(|name| (name.trim().replace('`', ""), row)));
+    }
     rows.insert("cli".into(), rows["src"]);
     rows.remove("src");
     rows.into_iter().map(|(name, row)| (name.replace("src/", ""), row)).collect()
-}
-
-fn by_name(rows: impl Iterator<Item = Vec<String>>) -> BTreeMap<String, usize> {
-    rows.enumerate()
-        .flat_map(|(row, names)| names.into_iter().map(move |name| (name, row)))
-        .collect()
 }
 
 /// The crates of ours that the manifest `text` depends on, but for kernels and tests.
@@ -352,7 +339,7 @@ fn dependencies(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn crates_use_only_crates_below_them_in_both_tables() -> TestResult {
+fn crates_use_only_crates_below_them_in_the_table() -> TestResult {
     let manifest = |name: &str| {
         let folder = if name == "cli" { root() } else { root().join("src").join(name) };
         std::fs::read_to_string(folder.join("Cargo.toml"))
@@ -360,18 +347,11 @@ fn crates_use_only_crates_below_them_in_both_tables() -> TestResult {
     let folders =
         crates()?.into_iter().filter_map(|folder| Some(folder.strip_prefix("src/")?.to_owned()));
     let all: BTreeSet<String> = folders.chain(["cli".to_owned()]).collect();
-    for (place, rows) in [
-        ("src/lib.rs", rows_of_lib(&std::fs::read_to_string(root().join("src/lib.rs"))?)),
-        (
-            "CONTRIBUTING.md",
-            rows_of_contributing(&std::fs::read_to_string(root().join("CONTRIBUTING.md"))?),
-        ),
-    ] {
-        assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), all, "{place}");
-        for name in &all {
-            for used in dependencies(&manifest(name)?) {
-                assert!(rows[name] < rows[&used], "{place}: {name} stands beside or below {used}");
-            }
+    let rows = rows_of_contributing(&std::fs::read_to_string(root().join("CONTRIBUTING.md"))?);
+    assert_eq!(rows.keys().cloned().collect::<BTreeSet<_>>(), all);
+    for name in &all {
+        for used in dependencies(&manifest(name)?) {
+            assert!(rows[name] < rows[&used], "{name} stands beside or below {used}");
         }
     }
     Ok(())

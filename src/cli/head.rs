@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::DirEntry;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Subcommand;
 use polysift::config::{LANGUAGE_CODE, is_language_code};
 use polysift::head::{HEAD_EXTENSIONS, Head, ImportRequest, import, is_classifier};
 use polysift::io::{list, write_atomic};
@@ -17,28 +17,26 @@ use super::settings::hub;
 pub(crate) enum HeadCommand {
     /// Convert published heads (PyTorch .pt, .pth and .ckpt, safetensors, models for
     /// classification) into head files with a card
-    Import(ImportArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ImportArgs {
-    /// Files (.pt, .pth, .ckpt, .safetensors), directories of them, and models for sequence
-    /// classification (directories with a config.json, hub ids)
-    #[arg(value_name = "FILE", required = true)]
-    files: Vec<PathBuf>,
-    /// A .safetensors file for one head, or a directory that receives {lang}.safetensors of each
-    #[arg(long, value_name = "FILE|DIR")]
-    out: PathBuf,
-    #[command(flatten)]
-    request: ImportRequest,
+    Import {
+        /// Files (.pt, .pth, .ckpt, .safetensors), directories of them, and models for sequence
+        /// classification (directories with a config.json, hub ids)
+        #[arg(value_name = "FILE", required = true)]
+        files: Vec<PathBuf>,
+        /// A .safetensors file for one head, or a directory that receives {lang}.safetensors of
+        /// each
+        #[arg(long, value_name = "FILE|DIR")]
+        out: PathBuf,
+        #[command(flatten)]
+        request: ImportRequest,
+    },
 }
 
 pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
-    let HeadCommand::Import(args) = command;
+    let HeadCommand::Import { files, out, request } = command;
     // All files are read before a head is written, so that one bad file leaves nothing behind.
-    let (files, hub) = (head_files(&args.files)?, hub(false));
-    let one_file = args.out.extension().is_some_and(|e| e == "safetensors");
-    if files.len() > 1 && (one_file || args.request.language.is_some()) {
+    let (files, hub) = (head_files(files)?, hub(false));
+    let one_file = out.extension().is_some_and(|e| e == "safetensors");
+    if files.len() > 1 && (one_file || request.language.is_some()) {
         let (name, reason) = if one_file {
             ("--out", "is a file; give a directory for several heads")
         } else {
@@ -46,13 +44,13 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
         };
         return Err(Error::config(name, reason));
     }
-    if let Some(code) = args.request.language.as_deref().filter(|code| !is_language_code(code)) {
+    if let Some(code) = request.language.as_deref().filter(|code| !is_language_code(code)) {
         return Err(Error::config("--language", format!("`{code}` is not {LANGUAGE_CODE}")));
     }
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {
-        let head = import(file, &args.request, &hub)?;
-        let path = if one_file { args.out.clone() } else { path_in(&args.out, file, &head)? };
+        let head = import(file, request, &hub)?;
+        let path = if one_file { out.clone() } else { path_in(out, file, &head)? };
         if let Some((other, _)) = heads.insert(path, (file, head)) {
             let reason =
                 format!("{} and {} have the same language", other.display(), file.display());

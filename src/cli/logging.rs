@@ -48,17 +48,14 @@ const MAX_THREADS: usize = 4096;
 impl GlobalArgs {
     /// Checks the number of worker threads, and starts a pool of `--threads`; otherwise rayon does.
     pub(crate) fn start_threads(&self) -> Result<()> {
-        let own = self.threads.map(|threads| ("--threads", threads));
-        let of_rayon = std::env::var(RAYON_THREADS).ok().and_then(|number| number.parse().ok());
-        let named = own.or(of_rayon.map(|threads| (RAYON_THREADS, threads)));
-        let Some((name, threads)) = named.filter(|(_, threads)| *threads > 0) else {
-            return Ok(());
-        };
+        let of_rayon = || std::env::var(RAYON_THREADS).ok()?.parse().ok();
+        let threads = self.threads.or_else(of_rayon).unwrap_or(0);
+        let name = if self.threads.is_some() { "--threads" } else { RAYON_THREADS };
         if threads > MAX_THREADS {
             let reason = format!("is {threads}; at most {MAX_THREADS} threads are started");
             return Err(Error::config(name, reason));
         }
-        if self.threads.is_none() {
+        if threads == 0 || self.threads.is_none() {
             return Ok(());
         }
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build_global();
@@ -68,13 +65,8 @@ impl GlobalArgs {
 
 /// Installs the subscriber for the process. The trace ends when the returned value is dropped.
 pub(crate) fn install(args: &GlobalArgs) -> Result<Option<Trace>> {
-    let level = match (args.quiet, args.verbose) {
-        (true, _) => "error",
-        (false, 0) => "warn",
-        (false, 1) => "info",
-        (false, 2) => "debug",
-        (false, _) => "trace",
-    };
+    let levels = ["warn", "info", "debug", "trace"];
+    let level = if args.quiet { "error" } else { levels[usize::from(args.verbose.min(3))] };
     let name = EnvFilter::DEFAULT_ENV;
     let filter = match std::env::var(name) {
         Ok(filter) => EnvFilter::try_new(filter).map_err(|e| Error::config(name, e.to_string()))?,
@@ -87,11 +79,10 @@ pub(crate) fn install(args: &GlobalArgs) -> Result<Option<Trace>> {
     };
     let trace = args.trace_out.as_deref().map(Trace::create).transpose()?;
     let ours = Targets::new().with_target("polysift", LevelFilter::TRACE);
-    let end = trace.clone();
     // A second installation happens only in tests that share a process; the first one stays.
     let _ = tracing_subscriber::registry()
         .with(lines.with_filter(filter))
-        .with(trace.map(|trace| trace.with_filter(ours)))
+        .with(trace.clone().map(|trace| trace.with_filter(ours)))
         .try_init();
-    Ok(end)
+    Ok(trace)
 }

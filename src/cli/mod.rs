@@ -28,12 +28,11 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::{
-    ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand, parser::ValueSource,
-};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
 use serde_json::{Value, json};
 
-use polysift::cluster::array_expression;
+use polysift::cluster::{Task, array_expression};
 use polysift::config::RunConfig;
 use polysift::corpus::Context;
 use polysift::corpus::work::stages_of;
@@ -42,6 +41,8 @@ use polysift::io::is_url;
 use polysift::progress::{Silent, Stop};
 use polysift::run::{RunDir, Stage, Worker};
 use polysift::stages::run::{RunRequest, check_input, check_redo, checked_plan, freeze};
+use polysift::views::report::ReportRequest;
+use polysift::views::sampling::{SampleRequest, sample};
 use polysift::{Error, Result, stages, views};
 
 use annotate::AnnotateArgs;
@@ -53,9 +54,7 @@ use init::InitArgs;
 use logging::GlobalArgs;
 use mix::MixArgs;
 use progress::Display;
-use settings::{
-    BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names, stored_settings,
-};
+use settings::{BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names};
 use slurm::SlurmArgs;
 
 /// Selects the best pretraining text, in every language, at web scale.
@@ -119,7 +118,19 @@ pub(crate) enum Command {
     /// Show the progress of a run
     Status(RunArgs),
     /// Print the tasks that have work left, for a scheduler's array
-    Retry(RetryArgs),
+    #[command(mut_arg("json", |json| {
+        json.help("Print JSON: the stage, the number of units of work left, the tasks")
+    }))]
+    Retry {
+        #[command(flatten)]
+        run: RunArgs,
+        /// The stage [default: the first that is not done]
+        #[arg(long, value_parser = stage_names())]
+        stage: Option<Stage>,
+        /// Number of tasks of the next attempt [default: one per shard]
+        #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
+        num_tasks: Option<u32>,
+    },
     /// Check files, digests, counts and thresholds of a run
     Verify(RunArgs),
     /// Describe data files, heads or runs, or print rows
@@ -146,11 +157,24 @@ pub(crate) enum Command {
     /// Print documents from standard input with scores and verdicts
     Annotate(#[command(flatten)] Box<AnnotateArgs>),
     /// Draw documents for annotators, with their probabilities
-    Sample(#[command(flatten)] Box<SampleArgs>),
+    Sample {
+        #[command(flatten)]
+        run: RunArgs,
+        #[command(flatten)]
+        request: Box<SampleRequest>,
+    },
     /// Mix sources by tokens or epochs into one shuffled corpus
     Mix(#[command(flatten)] Box<MixArgs>),
     /// Write a page that shows what was kept and dropped
-    Report(#[command(flatten)] Box<ReportArgs>),
+    #[command(mut_arg("json", |json| {
+        json.help("Print JSON: the paths written and the counts of each language")
+    }))]
+    Report {
+        #[command(flatten)]
+        run: RunArgs,
+        #[command(flatten)]
+        request: Box<ReportRequest>,
+    },
     /// Print the dataset card of a run's export, for a hub
     Card(#[command(flatten)] Box<CardArgs>),
     /// Import heads of other software
@@ -243,43 +267,6 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct RetryArgs {
-    #[command(flatten)]
-    pub(crate) run: RunDirArgs,
-    /// The stage [default: the first that is not done]
-    #[arg(long, value_parser = stage_names())]
-    pub(crate) stage: Option<Stage>,
-    /// Number of tasks of the next attempt [default: one per shard]
-    #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
-    pub(crate) num_tasks: Option<u32>,
-    /// Print JSON: the stage, the number of units of work left, the tasks
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct SampleArgs {
-    #[command(flatten)]
-    run: RunDirArgs,
-    #[command(flatten)]
-    request: views::sampling::SampleRequest,
-    /// Print JSON
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
-    #[command(flatten)]
-    run: RunDirArgs,
-    #[command(flatten)]
-    request: views::report::ReportRequest,
-    /// Print JSON: the paths written and the counts of each language
-    #[arg(long)]
-    json: bool,
-}
-
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let color = printer::choose_color(std::env::args_os());
     // The help is built only for a command line that shows it or is wrong.
@@ -316,7 +303,7 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Threshold(settings) => context.run_stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => context.run_stages(settings, &[Stage::Export])?,
         Command::Status(args) => context.status(args)?,
-        Command::Retry(args) => context.retry(args)?,
+        Command::Retry { run, stage, num_tasks } => context.retry(run, *stage, *num_tasks)?,
         Command::Verify(args) => return context.verify(args),
         Command::Inspect { paths, rows: None, sort_by: None, json, .. } => {
             context.inspect(paths, *json)?;
@@ -328,8 +315,8 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         }
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Annotate(args) => annotate::run(args, stop)?,
-        Command::Sample(args) => context.sample(args)?,
-        Command::Report(args) => context.report(args)?,
+        Command::Sample { run, request } => context.sample(run, request)?,
+        Command::Report { run, request } => context.report(run, request)?,
         Command::Card(args) => context.with_run(args.run.path(), |run| args.print(run))?,
         Command::Robots(command) => context.robots(command)?,
         Command::Devices { json } => devices::devices(*json),
@@ -366,12 +353,14 @@ impl CommandContext<'_> {
         let run_dir = args.base.run_dir(&config);
         let root = run_dir.ok_or_else(no_run_directory)?;
         let hub = hub(args.encoder.offline);
+        let is_shared = RunDir::open(&root).is_ok_and(|run| run.is_shared());
+        let env = |name: &str| std::env::var(name).ok();
         let request = RunRequest {
             config: &config,
             root: &root,
             stages,
             redo: args.redo,
-            task: args.task.resolve(RunDir::open(&root).ok().as_ref())?,
+            task: Task::resolve(args.task.as_deref(), args.num_tasks, is_shared, env)?,
             hub: &hub,
             stop: self.stop,
         };
@@ -394,7 +383,6 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    /// Freezes the plan unless this is a dry run, and prints the estimates.
     fn plan(&self, args: &SettingsArgs, dry_run: bool) -> Result<()> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);
@@ -425,7 +413,6 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    /// Opens the run directory `root` with the settings stored in it and calls `work`.
     fn with_run<T>(&self, root: &Path, work: impl FnOnce(Context<'_>) -> Result<T>) -> Result<T> {
         self.observe(&RunDir::open(root)?, &settings_of(root)?, work)
     }
@@ -450,10 +437,10 @@ impl CommandContext<'_> {
         })
     }
 
-    fn retry(&self, args: &RetryArgs) -> Result<()> {
+    fn retry(&self, args: &RunArgs, stage: Option<Stage>, num_tasks: Option<u32>) -> Result<()> {
         let left = self.with_run(args.run.path(), |context| {
-            let stages = args.stage.map_or_else(|| stages_of(context.config), |one| vec![one]);
-            views::status::unfinished(context, &stages, args.num_tasks)
+            let stages = stage.map_or_else(|| stages_of(context.config), |one| vec![one]);
+            views::status::unfinished(context, &stages, num_tasks)
         })?;
         printer::show(args.json, &left, |left| {
             if let Some(left) = left {
@@ -466,7 +453,8 @@ impl CommandContext<'_> {
     fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
         let run = RunDir::open(args.run.path())?;
         // `verify` itself says if the settings are lost.
-        let config = stored_settings(run.root())?;
+        let is_stored = run.path("config.toml").is_file();
+        let config = if is_stored { settings_of(run.root())? } else { RunConfig::default() };
         let verified = self.observe(&run, &config, views::verify::verify)?;
         printer::show(args.json, &verified, summary::print_verified);
         let wrong = Error::corrupt(args.run.path(), "does not hold together");
@@ -483,21 +471,20 @@ impl CommandContext<'_> {
         Ok(())
     }
 
-    fn sample(&self, args: &SampleArgs) -> Result<()> {
-        let samples =
-            self.with_run(args.run.path(), |run| views::sampling::sample(run, &args.request))?;
+    fn sample(&self, args: &RunArgs, request: &SampleRequest) -> Result<()> {
+        let samples = self.with_run(args.run.path(), |run| sample(run, request))?;
         if !self.display.quiet || args.json {
             printer::show(args.json, &samples, |samples| summary::print_samples(samples));
         }
         Ok(())
     }
 
-    fn report(&self, args: &ReportArgs) -> Result<()> {
+    fn report(&self, args: &RunArgs, request: &ReportRequest) -> Result<()> {
         let written = self.with_run(args.run.path(), |context| {
-            let other = args.request.compare.as_deref().map(Path::new);
+            let other = request.compare.as_deref().map(Path::new);
             let other = other.filter(|path| RunDir::open(path).is_ok());
             let other = other.map(settings_of).transpose()?;
-            views::report::report(context, &args.request, other.as_ref(), printer::VERSION)
+            views::report::report(context, request, other.as_ref(), printer::VERSION)
         })?;
         if !self.display.quiet || args.json {
             printer::show(args.json, &written, summary::print_report);
@@ -556,11 +543,10 @@ fn no_run_directory() -> Error {
 /// Checks that a command line names one run: by position or by `--run`.
 fn check_one_run(matches: &ArgMatches) -> Result<()> {
     let Some((_, command)) = matches.subcommand() else { return Ok(()) };
-    let given = |name: &str| {
-        let is_known = command.try_contains_id(name).is_ok_and(|given| given);
-        is_known && command.value_source(name) == Some(ValueSource::CommandLine)
-    };
-    if given("run_directory") && given("run") {
+    let names =
+        command.ids().map(Id::as_str).filter(|name| ["run_directory", "run"].contains(name));
+    if names.filter(|name| command.value_source(name) == Some(ValueSource::CommandLine)).count() > 1
+    {
         return Err(Error::config("--run", "names a run, and so does the argument; give one"));
     }
     Ok(())

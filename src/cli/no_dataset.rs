@@ -16,7 +16,6 @@ pub(crate) enum DatasetCommand {
     Any(Vec<OsString>),
 }
 
-/// Returns the error that names the missing feature.
 pub(crate) fn run(command: &DatasetCommand, _: &Stop, _: &Display) -> Result<()> {
     let DatasetCommand::Any(words) = command;
     let name = words.first().map(|name| name.to_string_lossy()).unwrap_or_default();

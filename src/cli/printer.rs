@@ -15,7 +15,6 @@ use serde::Serialize;
 use polysift::Error;
 use polysift::cluster::shell_quoted;
 
-/// Version and the commit that the program was built from.
 pub(crate) const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
 
@@ -35,12 +34,10 @@ fn harmless(text: &str) -> Cow<'_, str> {
 
 /// Chooses the `--color` of a command line before it is parsed: its errors have colours too.
 pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
+    // Joined by `=`, a flag and its value in two words look as in one.
     let arguments: Vec<String> = arguments.filter_map(|word| word.into_string().ok()).collect();
-    let values = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
-    let values = values.filter_map(|(word, next)| match word.strip_prefix("--color")? {
-        "" => next.map(String::as_str),
-        rest => rest.strip_prefix('='),
-    });
+    let line = format!("={}", arguments.join("="));
+    let values = line.split("=--color=").skip(1).filter_map(|rest| rest.split('=').next());
     let choice = values.filter_map(|value| ColorChoice::from_str(value, false).ok()).last();
     let choice = choice.unwrap_or_default();
     match choice {
@@ -59,7 +56,7 @@ pub(crate) fn error(message: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{style}error:{style:#} {}", harmless(message));
 }
 
-/// Prints what is wrong with a part of the input while the rest continues.
+/// Prints progress, or what is wrong with a part of the input while the rest continues.
 pub(crate) fn complaint(message: &str) {
     // See `error`.
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(message));
@@ -74,7 +71,6 @@ pub(crate) fn next(command: &str, path: &Path, flags: &str) {
     line(&format!("next: polysift {command} {}{flags}", shell_quoted(&path.display().to_string())));
 }
 
-/// Prints the command that comes next for the run directory `run`.
 pub(crate) fn next_on(run: &Path, is_done: bool) {
     next(if is_done { "report" } else { "run" }, run, "");
 }
@@ -108,7 +104,6 @@ pub(crate) fn cells<const N: usize>(values: [&dyn Display; N]) -> Vec<String> {
     values.map(ToString::to_string).into()
 }
 
-/// Returns the cell of a value that may be absent.
 pub(crate) fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }

@@ -1,7 +1,7 @@
 //! Shows progress on stderr and measures time and memory of each stage.
 
 use std::fmt::Write as _;
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
@@ -10,11 +10,13 @@ use polysift::Result;
 use polysift::panics::lock;
 use polysift::progress::Progress;
 use polysift::run::{ProgressNote, Stage};
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::{Map, Value, json};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::logging::{GlobalArgs, LogFormat};
+use super::printer::complaint;
 
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
@@ -34,7 +36,7 @@ struct StageProgress {
     reported: Option<Instant>,
     noted: Option<Instant>,
     bar: Option<ProgressBar>,
-    busy: Vec<(&'static str, Duration)>,
+    busy_seconds: Map<String, Value>,
 }
 
 impl StageProgress {
@@ -53,7 +55,6 @@ impl StageProgress {
         Some((1.0 - share) * self.secs() / share)
     }
 
-    /// Formats the counts, the share and the throughput for bars and log lines.
     fn counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
@@ -123,21 +124,20 @@ pub(crate) fn time_for_people(secs: f64) -> String {
     }
 }
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize)]
 pub(crate) struct Usage {
     pub(crate) stage: Stage,
-    pub(crate) time: Duration,
-    /// Peak resident memory in bytes while the stage ran.
-    pub(crate) memory: Option<u64>,
+    pub(crate) seconds: f64,
+    /// Peak resident memory while the stage ran.
+    pub(crate) peak_bytes: Option<u64>,
     /// Concurrent activities of the stage, with the time each was busy.
-    pub(crate) busy: Vec<(&'static str, Duration)>,
+    pub(crate) busy_seconds: Map<String, Value>,
 }
 
+#[derive(Default)]
 pub(crate) struct Display {
-    /// Whether only errors are printed.
     pub(crate) quiet: bool,
     has_bar: bool,
-    /// Format of the lines, if there are any.
     lines: Option<LogFormat>,
     state: Mutex<StageProgress>,
     taken: Mutex<Vec<Usage>>,
@@ -151,14 +151,7 @@ impl Display {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
         let has_bar = !args.quiet && is_plain && std::io::stderr().is_terminal();
         let lines = (!args.quiet && !has_bar).then_some(args.log_format);
-        Self {
-            quiet: args.quiet,
-            has_bar,
-            lines,
-            state: Mutex::default(),
-            taken: Mutex::default(),
-            note: Mutex::default(),
-        }
+        Self { quiet: args.quiet, has_bar, lines, ..Self::default() }
     }
 
     pub(crate) fn keep_in(&self, note: ProgressNote) {
@@ -182,9 +175,9 @@ impl Display {
         let began = Instant::now();
         let _span = tracing::trace_span!("stage", name = stage.name()).entered();
         run()?;
-        let busy = std::mem::take(&mut lock(&self.state).busy);
-        let usage = Usage { stage, time: began.elapsed(), memory: peak_memory_bytes(), busy };
-        lock(&self.taken).push(usage);
+        let busy_seconds = std::mem::take(&mut lock(&self.state).busy_seconds);
+        let (seconds, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory_bytes());
+        lock(&self.taken).push(Usage { stage, seconds, peak_bytes, busy_seconds });
         Ok(())
     }
 
@@ -214,7 +207,7 @@ impl Progress for Display {
             && state.reported.is_none_or(|last| last.elapsed() >= BETWEEN_LINES)
         {
             state.reported = Some(Instant::now());
-            print(&state.line(format, false));
+            complaint(&state.line(format, false));
         }
     }
 
@@ -228,7 +221,7 @@ impl Progress for Display {
     }
 
     fn busy(&self, activity: &'static str, time: Duration) {
-        lock(&self.state).busy.push((activity, time));
+        lock(&self.state).busy_seconds.insert(activity.into(), time.as_secs_f64().into());
     }
 
     fn end(&self) {
@@ -237,7 +230,7 @@ impl Progress for Display {
             bar.abandon(); // the bar is full only if all was done
         }
         if let Some(format) = self.lines {
-            print(&state.line(format, true));
+            complaint(&state.line(format, true));
         }
     }
 }
@@ -250,10 +243,6 @@ fn bar(stage: &str) -> ProgressBar {
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     bar.enable_steady_tick(Duration::from_secs(1) / u32::from(REDRAWS_PER_SEC));
     bar.with_prefix(stage.to_owned())
-}
-
-fn print(line: &str) {
-    let _ = writeln!(std::io::stderr().lock(), "{line}");
 }
 
 /// Returns the peak resident memory in bytes since it was reset, if the system tells.

@@ -7,7 +7,6 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use serde::Serialize;
 use toml::{Table, Value};
 
-use polysift::cluster::Task;
 use polysift::config::{
     Chunks, DEFAULT_MODEL, DeviceChoice, EmbeddingDtype, EncoderPrecision, FirstPass, Layout, Mode,
     NO_MODEL, Pooling, Rate, RunConfig, Weight,
@@ -21,41 +20,6 @@ use polysift::{Error, Result};
 
 pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
     PossibleValuesParser::new(Stage::ALL.map(Stage::name)).try_map(|name| name.parse::<Stage>())
-}
-
-/// Selects which shards of the plan this process takes first.
-#[derive(Debug, Clone, Copy, Args, Default)]
-pub(crate) struct TaskArgs {
-    /// Index of this task among the tasks of the stage, counted from 0; the task begins with its
-    /// own share of the shards. `auto` takes the index from Slurm, Kubernetes or AWS Batch
-    /// [default: POLYSIFT_TASK; auto in a run begun with `polysift plan`]
-    #[arg(long, value_name = "I", value_parser = task_choice, help_heading = "Many machines")]
-    pub(crate) task: Option<TaskChoice>,
-    /// Number of tasks; may vary by attempt [default: POLYSIFT_NUM_TASKS or the scheduler's number]
-    #[arg(long, value_name = "N", help_heading = "Many machines")]
-    pub(crate) num_tasks: Option<u32>,
-}
-
-impl TaskArgs {
-    /// Returns the task of this process, or `None` if it takes all shards.
-    pub(crate) fn resolve(self, run: Option<&RunDir>) -> Result<Option<Task>> {
-        let index = self.task.and_then(|TaskChoice(index)| index);
-        let is_auto = match self.task {
-            Some(TaskChoice(index)) => index.is_none(),
-            None => run.is_some_and(RunDir::is_shared),
-        };
-        Task::resolve(index, self.num_tasks, is_auto, |name| std::env::var(name).ok())
-    }
-}
-
-/// Index of a task; `None` for `auto`.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TaskChoice(Option<u32>);
-
-fn task_choice(text: &str) -> Result<TaskChoice, String> {
-    let wrong = |_| format!("`{text}` is neither `auto` nor a number from 0 to {}", u32::MAX);
-    let index = (text != "auto").then(|| text.parse::<u32>().map_err(wrong)).transpose()?;
-    Ok(TaskChoice(index))
 }
 
 #[derive(Debug, Args)]
@@ -245,8 +209,14 @@ pub(crate) struct SettingsArgs {
     /// Discard the outputs of this stage and of the stages that depend on it, then run them again
     #[arg(long, value_name = "STAGE", value_parser = stage_names())]
     pub(crate) redo: Option<Stage>,
-    #[command(flatten)]
-    pub(crate) task: TaskArgs,
+    /// Index of this task among the tasks of the stage, counted from 0; the task begins with its
+    /// own share of the shards. `auto` takes the index from Slurm, Kubernetes or AWS Batch
+    /// [default: POLYSIFT_TASK; auto in a run begun with `polysift plan`]
+    #[arg(long, value_name = "I", help_heading = "Many machines")]
+    pub(crate) task: Option<String>,
+    /// Number of tasks; may vary by attempt [default: POLYSIFT_NUM_TASKS or the scheduler's number]
+    #[arg(long, value_name = "N", help_heading = "Many machines")]
+    pub(crate) num_tasks: Option<u32>,
     #[command(flatten)]
     pub(crate) keys: KeyArgs,
     #[command(flatten)]
@@ -300,18 +270,12 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
     hub
 }
 
-/// Reads the settings stored in the run directory `run`.
 pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
     if !run.join("config.toml").is_file() {
         let reason = "has no config.toml: it is not planned (`polysift plan --run DIR ...`), or its \
                       settings are lost";
         return Err(Error::missing(run, reason));
     }
-    stored_settings(run)
-}
-
-/// Reads the settings stored in the run directory `run`; the defaults if they are lost.
-pub(crate) fn stored_settings(run: &Path) -> Result<RunConfig> {
     let base = BaseArgs { run: Some(run.to_owned()), ..BaseArgs::default() };
     resolve(&SettingsArgs { base, ..SettingsArgs::default() })
 }
@@ -336,7 +300,6 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
             }
         }
     }
-    check_rates(args, &table)?;
     let mut config = RunConfig::from_table(table)
         .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
     config.check()?;
@@ -447,7 +410,6 @@ fn join_glob(base: &Path, glob: &str) -> String {
 
 type Overrides = Vec<(String, Value)>;
 
-/// Sets the list `key`, or adds `items` to it if an earlier flag did.
 fn add_items(overrides: &mut Overrides, key: String, items: Vec<Value>) {
     match overrides.iter_mut().find(|(other, _)| *other == key) {
         Some((_, Value::Array(before))) => before.extend(items),
@@ -490,18 +452,15 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     let set_keys = split("--set", &args.base.set)?.into_iter();
     all.extend(set_keys.map(|(key, value)| (key.to_owned(), parse_value(value))));
     let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
-    let below = |(key, value): (String, Value)| {
+    for (key, value) in &mut all {
         let mut table = Table::new();
-        set(&mut table, &key, value)?;
+        set(&mut table, key, value.clone())?;
         make_absolute(&mut table, &here);
-        let mut value = Value::Table(table);
-        for name in key.split('.') {
-            let inner = value.as_table_mut().and_then(|table| table.remove(name));
-            value = inner.ok_or_else(|| Error::config(&key, "is no key"))?;
-        }
-        Ok((key, value))
-    };
-    all.into_iter().map(below).collect()
+        let table = Value::Table(table);
+        let changed = key.split('.').try_fold(&table, |table, name| table.get(name));
+        *value = changed.ok_or_else(|| Error::config(key.as_str(), "is no key"))?.clone();
+    }
+    Ok(all)
 }
 
 fn split<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a str)>> {
@@ -510,29 +469,6 @@ fn split<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a 
         text.split_once('=').ok_or_else(wrong)
     };
     assignments.iter().map(pair).collect()
-}
-
-/// Checks that heads with a rate by a flag exist: the error of the settings would name no flag.
-fn check_rates(args: &SettingsArgs, table: &Table) -> Result<()> {
-    let heads = table.get("heads").and_then(Value::as_table);
-    for (flag, assignments) in [("--retention", &args.retention), ("--removal", &args.removal)] {
-        for name in assignments.iter().filter_map(|a| a.split_once('=')).map(|(name, _)| name) {
-            if heads.is_some_and(|heads| heads.contains_key(name)) {
-                continue;
-            }
-            let known = heads.into_iter().flat_map(Table::keys).map(|name| format!("`{name}`"));
-            let known = match known.collect::<Vec<_>>().join(", ") {
-                none if none.is_empty() => "there is no head".to_owned(),
-                names => format!("the heads are {names}"),
-            };
-            let reason = format!(
-                "names the head `{name}`, but {known}; define it with `--head {name}=FILE`, \
-                 `--train-on {name}=SAMPLES` or `--score-column {name}=COLUMN`"
-            );
-            return Err(Error::config(flag, reason));
-        }
-    }
-    Ok(())
 }
 
 /// Checks a rate here, so that the error names the flag.
@@ -635,23 +571,23 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_for_an_unknown_head_names_the_flag_and_the_heads() {
-        for (flag, heads, known) in [
-            ("--retention", vec![], "there is no head"),
-            ("--removal", vec!["quality=q.safetensors".to_owned()], "the heads are `quality`"),
+    fn a_rate_for_an_unknown_head_names_the_key_and_the_heads() {
+        for (key, heads, known) in [
+            ("retention", vec![], "there are: none"),
+            ("removal", vec!["quality=q.safetensors".to_owned()], "there are: quality"),
         ] {
             let rates = vec!["foo=0.5".to_owned()];
             let (retention, removal) =
-                if flag == "--removal" { (vec![], rates) } else { (rates, vec![]) };
+                if key == "removal" { (vec![], rates) } else { (rates, vec![]) };
             let args = SettingsArgs { head: heads, retention, removal, ..SettingsArgs::default() };
             let error = resolve(&args).map(drop).map_err(|e| (e.exit_code(), e.to_string()));
             let named = |(code, text): (u8, String)| {
                 code == 2
-                    && text.starts_with(flag)
+                    && text.starts_with(&format!("languages._default.{key}: names"))
                     && text.contains("`foo`")
                     && text.contains(known)
             };
-            assert!(error.is_err_and(named), "{flag}");
+            assert!(error.is_err_and(named), "{key}");
         }
     }
 

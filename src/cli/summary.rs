@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -33,7 +32,6 @@ use polysift::views::verify::Verified;
 use super::printer::{cells, line, or_dash, titled_table};
 use super::progress::{Usage, time_for_people};
 
-/// Prints a description as an outline, each line after `indent`.
 pub(crate) fn print_tree(description: &Value, indent: &str) {
     for (name, value) in description.as_object().into_iter().flatten() {
         match value {
@@ -76,11 +74,8 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     print_place(context)?;
     if stages.contains(&Stage::Export) {
-        let place = match &context.config.export.to {
-            Some(url) => format!("{}/export", url.trim_end_matches('/')),
-            None => context.run.path("export").display().to_string(),
-        };
-        line(&format!("selected documents: {place}"));
+        let place = context.config.export.place(context.run.root()).join("export");
+        line(&format!("selected documents: {}", place.display()));
     }
     Ok(())
 }
@@ -95,18 +90,10 @@ pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> 
         json!({"head": name, "language": card.language, "test": test})
     });
     document["heads"] = heads.collect();
-    let taken = usages.iter().map(|usage| {
-        let busy = usage.busy.iter().map(|(name, time)| (*name, json!(time.as_secs_f64())));
-        json!({
-            "stage": usage.stage.name(), "seconds": usage.time.as_secs_f64(),
-            "peak_bytes": usage.memory, "busy_seconds": Value::Object(busy.map(|(k, v)| (k.to_owned(), v)).collect()),
-        })
-    });
-    document["stages"] = taken.collect();
+    document["stages"] = json!(usages);
     Ok(document)
 }
 
-/// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
         line(&format!("embeddings were computed in {precision}"));
@@ -136,15 +123,13 @@ pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     }
 }
 
-/// Prints time and memory of stages, and the share of the time in which each activity was busy.
 pub(crate) fn print_usages(usages: &[Usage]) {
     let rows = usages.iter().map(|usage| {
-        let seconds = usage.time.as_secs_f64();
-        let share = |time: &Duration| time.as_secs_f64() / seconds.max(f64::MIN_POSITIVE) * 100.0;
-        let busy = usage.busy.iter().map(|(name, time)| format!("{name} {:.0}%", share(time)));
-        let (busy, peak) =
-            (busy.collect::<Vec<_>>().join(", "), usage.memory.map(|b| b / 1_000_000));
-        cells([&usage.stage.name(), &format!("{seconds:.1}"), &or_dash(peak), &busy])
+        let Usage { stage, seconds, peak_bytes, busy_seconds } = usage;
+        let share = |time: &Value| 100.0 * time.as_f64().unwrap_or(0.0) / seconds.max(1e-9);
+        let busy = busy_seconds.iter().map(|(name, time)| format!("{name} {:.0}%", share(time)));
+        let (busy, peak) = (busy.collect::<Vec<_>>().join(", "), peak_bytes.map(|b| b / 1_000_000));
+        cells([&stage.name(), &format!("{seconds:.1}"), &or_dash(peak), &busy])
     });
     line("");
     titled_table(["stage", "seconds", "peak MB", "busy"], rows);
@@ -221,7 +206,6 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Prints how much of each language its cascade encodes, and the recall that the audit proves.
 fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
@@ -325,7 +309,6 @@ pub(crate) fn print_status(status: &RunStatus) {
     }
 }
 
-/// Prints the counts of the refine stage and the margins that it used.
 fn print_refinement(refinement: &Refinement) {
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let Refinement { precision, rounds, documents, refined, tokens, refined_tokens, .. } =
@@ -390,7 +373,6 @@ pub(crate) fn field(name: &str, value: impl Display) {
     line(&format!("{name:<18} {value}"));
 }
 
-/// Prints the heads of a plan, the cost of training them, the rates and the filters.
 fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     for (name, head) in &config.heads {
         let trained: Vec<&PlannedHead> =

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Map, Value, json};
 use tracing::field::{Field, Visit};
-use tracing::span::{Attributes, Id, Record};
+use tracing::span::{Attributes, Id};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
@@ -30,9 +30,11 @@ pub(crate) struct Trace {
     file: Arc<Mutex<Option<File>>>,
 }
 
-struct Entered(Instant);
-
-struct Fields(Map<String, Value>);
+/// What is known of a span that has not ended. Spans are entered as soon as they are made.
+struct Begun {
+    since: Instant,
+    fields: Map<String, Value>,
+}
 
 impl Trace {
     pub(crate) fn create(path: &Path) -> Result<Self> {
@@ -74,31 +76,17 @@ where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut fields = Fields(Map::new());
-        attributes.record(&mut fields);
+        let mut begun = Begun { since: Instant::now(), fields: Map::new() };
+        attributes.record(&mut begun);
         if let Some(span) = context.span(id) {
-            span.extensions_mut().replace(fields);
-        }
-    }
-
-    fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
-        if let Some(span) = context.span(id)
-            && let Some(fields) = span.extensions_mut().get_mut::<Fields>()
-        {
-            values.record(fields);
-        }
-    }
-
-    fn on_enter(&self, id: &Id, context: Context<'_, S>) {
-        if let Some(span) = context.span(id) {
-            span.extensions_mut().replace(Entered(Instant::now()));
+            span.extensions_mut().replace(begun);
         }
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
         let extensions = span.extensions();
-        let Some(&Entered(since)) = extensions.get() else { return };
+        let Some(Begun { since, fields }) = extensions.get() else { return };
         let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
         let event = json!({
             "ph": "X",
@@ -107,7 +95,7 @@ where
             "name": span.name(),
             "ts": micros(since.saturating_duration_since(self.began)),
             "dur": micros(since.elapsed()),
-            "args": extensions.get::<Fields>().map(|fields| &fields.0),
+            "args": fields,
         });
         self.write(&format!("{event},\n"));
     }
@@ -124,12 +112,12 @@ fn thread_number() -> u64 {
     })
 }
 
-impl Visit for Fields {
+impl Visit for Begun {
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.0.insert(field.name().to_owned(), value.into());
+        self.fields.insert(field.name().to_owned(), value.into());
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
-        self.0.insert(field.name().to_owned(), format!("{value:?}").into());
+        self.fields.insert(field.name().to_owned(), format!("{value:?}").into());
     }
 }

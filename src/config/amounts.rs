@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
 /// Maximum number of decimal places of a [`Rate`] and of [`Epochs`](super::Epochs).
-pub(super) const MAX_DECIMALS: u32 = 12;
+pub(super) const MAX_DECIMALS: usize = 12;
 
 /// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction. So `ceil_of(30)` of
 /// it is 3, though `0.1 * 30.0` is 3.0000000000000004 in f64.
@@ -20,7 +20,7 @@ pub struct Rate {
 }
 
 impl Rate {
-    pub(super) const ONE: u64 = 10u64.pow(MAX_DECIMALS);
+    pub(super) const ONE: u64 = 10u64.pow(MAX_DECIMALS as u32);
 
     /// Returns ceil(rate · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u64 {
@@ -39,16 +39,12 @@ impl FromStr for Rate {
 
     /// Parses a decimal (`0.1`) or a percentage (`10%`).
     fn from_str(text: &str) -> Result<Self, String> {
-        let (number, places) = match text.strip_suffix('%') {
-            Some(percentage) => (percentage, MAX_DECIMALS as usize - 2),
-            None => (text, MAX_DECIMALS as usize),
-        };
-        let units = units(number, places).filter(|units| (1..=Self::ONE).contains(units));
-        units.map(|units| Self { units }).ok_or_else(|| {
-            format!(
-                "`{text}` is not a rate; a decimal above 0 and at most 1, or a percentage such as 10%, is needed"
-            )
-        })
+        let percentage = text.strip_suffix('%').map(|number| units(number, MAX_DECIMALS - 2));
+        let units = percentage.unwrap_or_else(|| units(text, MAX_DECIMALS));
+        let units = units.filter(|units| (1..=Self::ONE).contains(units));
+        let needed = "a decimal above 0 and at most 1, or a percentage such as 10%, is needed";
+        let wrong = || format!("`{text}` is not a rate; {needed}");
+        units.map(|units| Self { units }).ok_or_else(wrong)
     }
 }
 
@@ -96,11 +92,9 @@ impl FromStr for Budget {
             .unwrap_or((text, 0));
         // TOML and the files of a run hold whole numbers up to i64::MAX.
         let units = units(number, exponent).filter(|units| (1..=i64::MAX as u64).contains(units));
-        units.filter(|_| !number.starts_with('.')).map(Self).ok_or_else(|| {
-            format!(
-                "`{text}` is not a budget; a number above 0 is needed (below 2^63), as in 500000, 1.5M or 70B"
-            )
-        })
+        let needed = "a number above 0 is needed (below 2^63), as in 500000, 1.5M or 70B";
+        let wrong = || format!("`{text}` is not a budget; {needed}");
+        units.filter(|_| !number.starts_with('.')).map(Self).ok_or_else(wrong)
     }
 }
 

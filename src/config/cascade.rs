@@ -10,8 +10,6 @@ use super::amounts::as_text;
 use super::{Mode, NO_MODEL, RunConfig, Weight};
 use polysift_base::error::{Error, Result};
 
-const PREFIX_TOKENS: std::ops::RangeInclusive<usize> = 8..=4096;
-
 /// The model of the first pass, which scores every document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub enum FirstPass {
@@ -39,17 +37,14 @@ impl FromStr for FirstPass {
     type Err = String;
 
     fn from_str(text: &str) -> std::result::Result<Self, String> {
-        let prefix = || text.strip_prefix("prefix:")?.parse().ok();
-        match text {
-            "auto" => Ok(Self::Auto),
-            "bundled" => Ok(Self::Bundled),
-            _ => prefix().filter(|tokens| PREFIX_TOKENS.contains(tokens)).map(Self::Prefix).ok_or_else(|| {
-                let (least, most) = PREFIX_TOKENS.into_inner();
-                format!(
-                    "`{text}` is no first pass; there are auto, bundled and prefix:N, N from {least} to {most} \
-                     tokens"
-                )
-            }),
+        match (text, text.strip_prefix("prefix:").map(str::parse)) {
+            ("auto", _) => Ok(Self::Auto),
+            ("bundled", _) => Ok(Self::Bundled),
+            (_, Some(Ok(tokens @ 8..=4096))) => Ok(Self::Prefix(tokens)),
+            _ => Err(format!(
+                "`{text}` is no first pass; there are auto, bundled and prefix:N, N from 8 to 4096 \
+                 tokens"
+            )),
         }
     }
 }
@@ -91,7 +86,7 @@ impl CascadeConfig {
     }
 
     /// Checks the ranges, and that `config` allows a cascade.
-    pub fn check(&self, config: &RunConfig) -> Result<()> {
+    pub(super) fn check(&self, config: &RunConfig) -> Result<()> {
         for (key, value, least) in
             [("cascade.recall", self.recall, 0.0), ("cascade.confidence", self.confidence, 0.5)]
         {

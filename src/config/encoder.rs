@@ -119,31 +119,22 @@ impl FromStr for DeviceChoice {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let wrong = |reason: String| {
-            Err(format!(
-                "{reason}; allowed are auto, cpu, cuda, and numbers of GPUs as in cuda:0,2"
-            ))
-        };
-        let numbers = match text.split_once(':') {
-            None if text == "auto" => return Ok(Self::Auto),
-            None if text == "cpu" => return Ok(Self::Cpu),
-            None if text == "cuda" => return Ok(Self::Cuda(Vec::new())),
-            Some(("cuda", numbers)) => numbers,
-            _ => return wrong(format!("`{text}` is no device")),
-        };
-        let mut ordinals = Vec::new();
-        for number in numbers.split(',') {
-            // `parse` would accept a sign.
-            let digits = number.bytes().all(|b| b.is_ascii_digit());
-            match number.parse::<usize>() {
-                Ok(ordinal) if digits && !ordinals.contains(&ordinal) => ordinals.push(ordinal),
-                Ok(ordinal) if digits => {
-                    return wrong(format!("`{text}` names GPU {ordinal} twice"));
-                }
-                _ => return wrong(format!("`{text}`: `{number}` is no number of a GPU")),
-            }
+        // `parse` would accept a sign.
+        let is_number = |number: &&str| number.bytes().all(|b| b.is_ascii_digit());
+        let number = |number| Some(number).filter(is_number)?.parse().ok();
+        let numbers = text.strip_prefix("cuda:").map(|numbers| numbers.split(',').map(number));
+        let ordinals: Option<Vec<usize>> = numbers.and_then(Iterator::collect);
+        let is_set = |of: &Vec<usize>| (1..of.len()).all(|at| !of[..at].contains(&of[at]));
+        match (text, ordinals.filter(is_set)) {
+            ("auto", _) => Ok(Self::Auto),
+            ("cpu", _) => Ok(Self::Cpu),
+            ("cuda", _) => Ok(Self::Cuda(Vec::new())),
+            (_, Some(ordinals)) => Ok(Self::Cuda(ordinals)),
+            _ => Err(format!(
+                "`{text}` is no device; allowed are auto, cpu, cuda, and numbers of GPUs, each \
+                 once, as in cuda:0,2"
+            )),
         }
-        Ok(Self::Cuda(ordinals))
     }
 }
 
@@ -284,18 +275,10 @@ mod tests {
 
     #[test]
     fn what_is_no_device_is_refused_with_what_is_allowed() {
-        for (text, expected) in [
-            ("gpu", "`gpu` is no device"),
-            ("cpu:0", "`cpu:0` is no device"),
-            ("CUDA", "`CUDA` is no device"),
-            ("", "`` is no device"),
-            ("cuda:", "`` is no number"),
-            ("cuda:0,", "`` is no number"),
-            ("cuda:+1", "`+1` is no number"),
-            ("cuda:0,1,0", "names GPU 0 twice"),
-        ] {
+        for text in ["gpu", "cpu:0", "CUDA", "", "cuda:", "cuda:0,", "cuda:+1", "cuda:0,1,0"] {
             let message = text.parse::<DeviceChoice>().err().unwrap_or_default();
-            assert!(message.contains(expected) && message.contains("cuda:0,2"), "{message}");
+            let expected = format!("`{text}` is no device; ");
+            assert!(message.contains(&expected) && message.contains("cuda:0,2"), "{message}");
         }
     }
 }

@@ -138,7 +138,7 @@ impl FastTextConfig {
 
     /// Checks what the types cannot express; `key` is the key of the table. Labels have the usual
     /// prefix if the head `is_trained`; models that are loaded may have others.
-    pub fn check(&self, key: &str, is_trained: bool) -> Result<()> {
+    pub(super) fn check(&self, key: &str, is_trained: bool) -> Result<()> {
         let is_rate = self.learning_rate > 0.0 && self.learning_rate.is_finite();
         let ngrams = self.word_ngrams.unwrap_or(1);
         let values = self.dim.saturating_mul(self.buckets);

@@ -4,7 +4,7 @@ use chrono::NaiveDate;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{LANGUAGE_CODE, Wrong, is_default, is_language_code, words};
+use super::{Wrong, is_default, words};
 use polysift_base::error::{Error, Result};
 use polysift_text::robots::{Agents, DEFAULT_AGENTS, Matching, Suffixes};
 use polysift_text::rules::LicenseConfig;
@@ -215,23 +215,6 @@ pub struct DecontaminationConfig {
     pub min_item: Option<f64>,
 }
 
-impl DecontaminationConfig {
-    /// Returns the minimum n-grams of the rule `coverage` (default from MixtureVitae's code).
-    pub fn min_hits(&self) -> usize {
-        self.min_hits.unwrap_or(3)
-    }
-
-    /// Returns the minimum share of the rule `coverage` (default from MixtureVitae's code).
-    pub fn min_coverage(&self) -> f64 {
-        self.min_coverage.unwrap_or(0.001)
-    }
-
-    /// Returns the minimum share of an item of the rule `item`.
-    pub fn min_item(&self) -> f64 {
-        self.min_item.unwrap_or(0.5)
-    }
-}
-
 /// Keys of a table `[filters.NAME]` of the kind `words`, which finds documents with too
 /// many of some words.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -323,16 +306,10 @@ impl<'de> Deserialize<'de> for FilterConfig {
 
 impl FilterConfig {
     fn from_keys(mut own: toml::Table) -> Result<Self, toml::de::Error> {
-        #[derive(Deserialize, Default)]
-        #[serde(default)]
-        struct Common {
-            when: Option<FilterWhen>,
-            action: FilterAction,
-            languages: Vec<String>,
-        }
-        let common = ["when", "action", "languages"].map(|key| own.remove_entry(key));
-        let common: toml::Table = common.into_iter().flatten().collect();
-        let Common { when, action, languages } = common.try_into()?;
+        let when = own.remove("when").map(toml::Value::try_into).transpose()?;
+        let action = own.remove("action").map(toml::Value::try_into).transpose()?;
+        let languages = own.remove("languages").map(toml::Value::try_into).transpose()?;
+        let (action, languages) = (action.unwrap_or_default(), languages.unwrap_or_default());
         Ok(Self { kind: own.try_into()?, when, action, languages })
     }
 
@@ -389,13 +366,8 @@ impl FilterConfig {
         Some(url.as_deref().unwrap_or("url"))
     }
 
-    /// Checks what the types cannot express.
-    pub fn check(&self, name: &str) -> Result<()> {
-        let place = format!("filters.{name}");
-        if !is_language_code(name) {
-            return Err(Error::config(place, format!("a filter's name is {LANGUAGE_CODE}")));
-        }
-        let wrong = self.wrong_key().or_else(|| match &self.kind {
+    pub(super) fn wrong(&self) -> Option<Wrong> {
+        self.wrong_key().or_else(|| match &self.kind {
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Words(_)
                 if self.lists().is_empty() =>
             {
@@ -407,14 +379,7 @@ impl FilterConfig {
             FilterKind::Repetition(repetition) => wrong_share("max_rate", repetition.max_rate),
             FilterKind::Embeddings(embeddings) => embeddings.wrong(),
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::License(_) => None,
-        });
-        if let Some((key, reason)) = wrong {
-            return Err(Error::config(format!("{place}.{key}"), reason));
-        }
-        if let FilterKind::Robots(robots) = &self.kind {
-            robots.agents(name)?;
-        }
-        Ok(())
+        })
     }
 
     fn wrong_key(&self) -> Option<Wrong> {
@@ -493,13 +458,12 @@ impl RobotsConfig {
 
 /// Returns true if a text is a year, a month or a day, as in 2025-01-31.
 fn is_date(text: &str) -> bool {
-    let of_digits = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
-    let lengths: Vec<usize> = text.split('-').map(str::len).collect();
     // The first day of a year or a month stands for it.
-    let day = format!("{text}{}", &"-01-01"[3 * (lengths.len().clamp(1, 3) - 1)..]);
-    [4, 2, 2].starts_with(&lengths)
-        && text.split('-').all(of_digits)
-        && NaiveDate::parse_from_str(&day, "%Y-%m-%d").is_ok()
+    ["", "-01", "-01-01"].iter().any(|rest| {
+        let day = format!("{text}{rest}");
+        // The parser takes signs, spaces and missing zeros.
+        NaiveDate::parse_from_str(&day, "%Y-%m-%d").is_ok_and(|date| date.to_string() == day)
+    })
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::amounts::{as_text, one_or_many};
 use super::training::{Checkpoint, Loss, Negatives, TrainingConfig};
-use super::{FastTextConfig, LANGUAGE_CODE, Mode, Wrong, is_default, is_language_code};
+use super::{FastTextConfig, Mode, Wrong, is_default};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 
@@ -440,12 +440,8 @@ impl HeadConfig {
         self.references.unwrap_or(8192)
     }
 
-    /// Checks what the types cannot express.
-    pub fn check(&self, name: &str) -> Result<()> {
+    pub(super) fn check(&self, name: &str) -> Result<()> {
         let place = format!("heads.{name}");
-        if !is_language_code(name) {
-            return Err(Error::config(place, format!("a head's name is {LANGUAGE_CODE}")));
-        }
         let set = self.check_keys(&place)?;
         let has_one_source = self.path.is_some() == self.train.is_empty();
         if !self.kind.is_of_rows() && !has_one_source {

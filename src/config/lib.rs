@@ -301,8 +301,8 @@ impl RunConfig {
         }
         self.input.language.check()?;
         for (name, head) in &self.heads {
+            self.check_name("heads", name)?;
             head.check(name)?;
-            self.check_reason("heads", name)?;
             self.check_fallback(name, head)?;
             if head.learns_from_embeddings() && self.encoder.model == NO_MODEL {
                 let what = format!("the head `{name}` is trained on embeddings");
@@ -310,8 +310,10 @@ impl RunConfig {
             }
         }
         for (name, filter) in &self.filters {
-            filter.check(name)?;
-            self.check_reason("filters", name)?;
+            self.check_name("filters", name)?;
+            if let Some((key, reason)) = filter.wrong() {
+                return Err(Error::config(format!("filters.{name}.{key}"), reason));
+            }
         }
         self.check_near()?;
         self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
@@ -340,8 +342,9 @@ impl RunConfig {
         Err(Error::config(format!("heads.{name}.fallback"), reason))
     }
 
-    /// Checks that the name of `table.name`, a head or filter, is not yet a reason for a removal.
-    fn check_reason(&self, table: &str, name: &str) -> Result<()> {
+    /// Checks that the name of `table.name`, a head or filter, can be part of the names of files
+    /// and is not yet a reason for a removal.
+    fn check_name(&self, table: &str, name: &str) -> Result<()> {
         let of_head = |head: &String| match name.strip_prefix(head.as_str()) {
             Some("") => table != "heads",
             Some(rest) => ["_unscored", "_nan"].contains(&rest),
@@ -349,11 +352,14 @@ impl RunConfig {
         };
         let is_reason =
             [KEPT, NO_TEXT].contains(&name) || self.cascade.is_some() && name == CASCADE;
-        if is_reason || self.heads.keys().any(of_head) {
-            let reason = "is already a reason why documents are removed; choose another name";
-            return Err(Error::config(format!("{table}.{name}"), reason));
-        }
-        Ok(())
+        let reason = if !is_language_code(name) {
+            format!("the names of {table} are {LANGUAGE_CODE}")
+        } else if is_reason || self.heads.keys().any(of_head) {
+            "is already a reason why documents are removed; choose another name".into()
+        } else {
+            return Ok(());
+        };
+        Err(Error::config(format!("{table}.{name}"), reason))
     }
 
     /// Checks that near duplicates can be found: by embeddings, by one filter, with a known head.
@@ -401,7 +407,6 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
-    /// Checks that heads with thresholds are defined, and are in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(
@@ -415,12 +420,13 @@ impl RunConfig {
             }
             let known: Vec<&str> = self.heads.keys().map(String::as_str).collect();
             let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
-            let reason =
-                format!("names the head `{head}`, which is not defined; there are: {known}");
+            let reason = format!(
+                "names the head `{head}`, which is not defined (there are: {known}); define it by \
+                 a table `[heads.{head}]`, or by a flag, as in `--head {head}=FILE`"
+            );
             Err(Error::config(key, reason))
         };
-        let order = &self.selection.order;
-        for head in order {
+        for head in &self.selection.order {
             known("selection.order".into(), head)?;
         }
         // `_default` sorts before every language, so its own mistakes are reported under its name.
@@ -434,13 +440,12 @@ impl RunConfig {
             }
             let LanguageThresholds { retention, removal, threshold, budget } =
                 self.thresholds(language);
-            let by_rate = retention.keys().chain(removal.keys());
-            for head in by_rate.chain(threshold.keys()).chain(budget.keys()) {
-                known(format!("languages.{language}"), head)?;
-                if !order.is_empty() && !order.contains(head) {
-                    let reason = format!("does not name the head `{head}`, which has a threshold");
-                    return Err(Error::config("selection.order", reason));
-                }
+            let retention = retention.keys().map(|head| ("retention", head));
+            let by_rate = retention.chain(removal.keys().map(|head| ("removal", head)));
+            let others = threshold.keys().map(|head| ("threshold", head));
+            let others = others.chain(budget.keys().map(|head| ("budget", head)));
+            for (kind, head) in by_rate.chain(others) {
+                known(format!("languages.{language}.{kind}"), head)?;
             }
         }
         Ok(())

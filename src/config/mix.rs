@@ -18,21 +18,18 @@ const MOST_EPOCHS: u64 = 1000;
 #[serde(deny_unknown_fields, default)]
 pub struct MixConfig {
     /// Total number of tokens, if the sources have shares of it.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
     /// Tokenizer that counts tokens, without special ones: a `tokenizer.json`, a directory with
     /// one, or a hub id. A mixture has one of `tokenizer` and `count`.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokenizer: Option<String>,
     /// The unit that is counted in place of a tokenizer's tokens.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub count: Option<TokenCount>,
     /// Seed of the draw and of the shuffle, below 2^63.
     #[default(DEFAULT_SEED)]
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source, at
     /// most 1000. A mixture that needs more is refused.
-    #[default(Epochs { units: 4 * Rate::ONE })]
+    #[default(Epochs { number: Rate { units: 4 * Rate::ONE } })]
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
     #[default(Budget(1 << 30))]
@@ -62,26 +59,19 @@ pub struct MixSource {
     /// language.
     pub files: Vec<String>,
     /// Share of the total `tokens`. Then all sources have one, and they add up to 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub share: Option<Rate>,
     /// Number of tokens of the source.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub tokens: Option<Budget>,
     /// Number of passes over the whole source.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub epochs: Option<Epochs>,
     /// Copies of a document in one epoch by the value of a column, instead of `copies`. Default:
     /// one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<ValueCopies>,
     /// Copies of a document in one epoch by a column of numbers; null counts as 1. Default: one.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub copies: Option<Copies>,
     /// Minimum number of tokens of a document.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub min_tokens: Option<u64>,
     /// Documents with this number of tokens or more are left out.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub max_tokens: Option<u64>,
     /// Shares of the languages of a source. Languages without a share split the rest in the
     /// proportions that they have. Default: all languages keep their proportions.
@@ -89,7 +79,6 @@ pub struct MixSource {
     pub languages: BTreeMap<String, Rate>,
     /// Exponent of tokens in the shares of languages, 0 to 1: 1 keeps the proportions, 0 makes all
     /// equal. Default: 1.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub temperature: Option<f64>,
 }
 
@@ -168,20 +157,17 @@ pub enum Copies {
 }
 
 /// A number of epochs above 0, exact: 2.37 epochs of 1000 tokens are 2370 tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
 pub struct Epochs {
-    /// The number in units of 10^-[`MAX_DECIMALS`].
-    units: u64,
+    /// The number, which may be above 1.
+    number: Rate,
 }
 
 impl Epochs {
     /// Returns ceil(epochs · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u128 {
-        (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
-    }
-
-    fn as_f64(self) -> f64 {
-        self.units as f64 / Rate::ONE as f64
+        (u128::from(self.number.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
     }
 }
 
@@ -190,8 +176,9 @@ impl FromStr for Epochs {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a number of epochs below 18 million, such as 2.37");
-        let units = units(text, MAX_DECIMALS as usize).filter(|units| *units > 0);
-        units.filter(|_| !text.starts_with('.')).map(|units| Self { units }).ok_or_else(wrong)
+        let units = units(text, MAX_DECIMALS).filter(|units| *units > 0);
+        let units = units.filter(|_| !text.starts_with('.'));
+        units.map(|units| Self { number: Rate { units } }).ok_or_else(wrong)
     }
 }
 
@@ -201,15 +188,9 @@ impl<'de> Deserialize<'de> for Epochs {
     }
 }
 
-impl Serialize for Epochs {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_f64(self.as_f64())
-    }
-}
-
 impl std::fmt::Display for Epochs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.as_f64().fmt(f)
+        self.number.fmt(f)
     }
 }
 

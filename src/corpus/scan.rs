@@ -67,11 +67,14 @@ pub struct ScoredCorpus<'a> {
     /// By shard; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
     /// Replaces stored scores of some documents of a shard.
-    rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
+    rescored: Option<&'a RescoredOf<'a>>,
 }
 
 /// New scores by row of a shard, with one entry per head of the run.
 pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
+
+/// Returns the new scores for a shard.
+pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
 fn not_counted() -> Error {
     let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
@@ -86,7 +89,7 @@ impl<'a> ScoredCorpus<'a> {
         embedded: &'a Embedded,
         language: &'a str,
         files: ScoreFiles,
-        rescored: Option<&'a (dyn Fn(&Shard) -> Result<Rescored> + Sync)>,
+        rescored: Option<&'a RescoredOf<'a>>,
     ) -> Result<Self> {
         let heads = context.config.heads.keys().map(String::as_str).collect();
         let shards = embedded.shards_with(&[language]);

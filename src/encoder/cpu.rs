@@ -214,7 +214,7 @@ impl CpuEncoder {
         if broken.is_empty() {
             return Ok(());
         }
-        self.forward_all(&*self.exact_layers()?, batch, broken, embeddings, stop)
+        self.forward_all(&self.exact_layers()?, batch, broken, embeddings, stop)
     }
 
     fn exact_layers(&self) -> Result<Arc<Vec<PackedLayer>>> {

@@ -218,6 +218,7 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
     let invalid = |e: serde_json::Error| Error::config("mix", e.to_string());
     let mut settings = serde_json::to_value(corpus.request.config).map_err(invalid)?;
     if let Some(settings) = settings.as_object_mut() {
+        settings.retain(|_, value| !value.is_null());
         // The plan has the content of these files instead of their paths.
         for key in ["tokenizer", "count", "max_epochs", "source"] {
             settings.remove(key);
@@ -227,6 +228,9 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
     let all = corpus.request.config.sources.iter().zip(corpus.rules);
     for (place, (source, rule)) in all.enumerate() {
         let mut own = serde_json::to_value(source).map_err(invalid)?;
+        if let Some(own) = own.as_object_mut() {
+            own.retain(|_, value| !value.is_null());
+        }
         let own_files = corpus.files.iter().filter(|file| file.source == place);
         own["files"] =
             own_files.map(|file| (file.file.name.clone(), json!(file.fingerprint))).collect();

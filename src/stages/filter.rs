@@ -224,7 +224,8 @@ impl<'a> OpenFilters<'a> {
             }
             if let Some(leaks) = leaks {
                 report["leaks"] = leaks.report;
-                let lines: String = leaks.items.iter().map(|item| format!("{item}\n")).collect();
+                let line = |item: &serde_json::Value| format!("{item}\n");
+                let lines: String = leaks.items.iter().map(line).collect();
                 let path = run.path(format!("filters/{name}.items.jsonl"));
                 let stamp = write_atomic(&path, lines.as_bytes())?;
                 marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));

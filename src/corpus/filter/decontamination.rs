@@ -39,11 +39,13 @@ impl DecontaminationFilter {
             ContaminationRule::Any => true,
             ContaminationRule::Coverage => {
                 let coverage = ngrams.len() as f64 / hits.distinct_ngrams as f64;
-                ngrams.len() >= config.min_hits() && coverage >= config.min_coverage()
+                // The defaults are those of MixtureVitae's code.
+                let (min_hits, min_coverage) = (config.min_hits, config.min_coverage);
+                ngrams.len() >= min_hits.unwrap_or(3) && coverage >= min_coverage.unwrap_or(0.001)
             }
             ContaminationRule::Item => {
                 let mut items = self.index.items_hit(ngrams).into_iter();
-                items.any(|(_, share)| share >= config.min_item())
+                items.any(|(_, share)| share >= config.min_item.unwrap_or(0.5))
             }
         }
     }

@@ -31,19 +31,23 @@ impl Task {
     /// [`Error::Config`] with the name of the flag or variable.
     ///
     /// Without `--num-tasks` or `POLYSIFT_NUM_TASKS`, a scheduler's index counts only if the run
-    /// `is_shared`: other job arrays set it too, for instance one with a separate run in each task.
+    /// `is_shared` or `task` is `auto`: other job arrays set it too, for instance one with a
+    /// separate run in each task.
     pub fn resolve(
-        task: Option<u32>,
+        task: Option<&str>,
         num_tasks: Option<u32>,
         is_shared: bool,
         env: impl Fn(&str) -> Option<String>,
     ) -> Result<Option<Self>> {
-        let own = |flag, value: Option<u32>, variable| match value {
-            Some(value) => Ok(Some(Named { name: flag, value })),
-            None => number(variable, &env),
+        let is_shared = is_shared || task == Some("auto");
+        let index = match task.filter(|text| *text != "auto") {
+            Some(text) => Some(parsed("--task", text, "neither `auto` nor")?),
+            None => number("POLYSIFT_TASK", &env)?,
         };
-        let index = own("--task", task, "POLYSIFT_TASK")?;
-        let count = own("--num-tasks", num_tasks, "POLYSIFT_NUM_TASKS")?;
+        let count = match num_tasks {
+            Some(value) => Some(Named { name: "--num-tasks", value }),
+            None => number("POLYSIFT_NUM_TASKS", &env)?,
+        };
         if let Some(index) = index {
             let missing = || lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS");
             return Self::checked(index, count.ok_or_else(missing)?).map(Some);
@@ -86,11 +90,14 @@ fn lacks(name: &str, missing: &str) -> Error {
 }
 
 fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<Option<Named>> {
-    let Some(text) = env(name) else { return Ok(None) };
+    env(name).map(|text| parsed(name, &text, "not")).transpose()
+}
+
+fn parsed(name: &'static str, text: &str, not: &str) -> Result<Named> {
     let value = text.trim().parse().map_err(|_| {
-        Error::config(name, format!("`{text}` is not a number from 0 to {}", u32::MAX))
+        Error::config(name, format!("`{text}` is {not} a number from 0 to {}", u32::MAX))
     })?;
-    Ok(Some(Named { name, value }))
+    Ok(Named { name, value })
 }
 
 /// Returns the scheduler's index and count; a given `count` replaces the scheduler's.
@@ -144,14 +151,14 @@ mod tests {
 
     type Env<'a> = &'a [(&'a str, &'a str)];
 
-    fn resolve(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Result<Option<(u32, u32)>> {
+    fn resolve(task: Option<&str>, num_tasks: Option<u32>, env: Env) -> Result<Option<(u32, u32)>> {
         let env = |name: &str| {
             env.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
         };
         Ok(Task::resolve(task, num_tasks, true, env)?.map(|task| (task.index, task.count)))
     }
 
-    fn refusal(task: Option<u32>, num_tasks: Option<u32>, env: Env) -> Option<(u8, String)> {
+    fn refusal(task: Option<&str>, num_tasks: Option<u32>, env: Env) -> Option<(u8, String)> {
         resolve(task, num_tasks, env).err().map(|e| (e.exit_code(), e.to_string()))
     }
 
@@ -182,7 +189,7 @@ mod tests {
         let own = [("POLYSIFT_TASK", "2"), ("POLYSIFT_NUM_TASKS", "5")];
         let array = slurm_array("7", "9", "0", "8");
         let all = [&own[..], &array[..], &[("JOB_COMPLETION_INDEX", "1")]].concat();
-        assert_eq!(resolve(Some(0), Some(3), &all)?, Some((0, 3)));
+        assert_eq!(resolve(Some("0"), Some(3), &all)?, Some((0, 3)));
         assert_eq!(resolve(None, None, &all)?, Some((2, 5)));
         assert_eq!(resolve(None, None, &all[2..])?, Some((7, 9)));
         Ok(())
@@ -190,7 +197,7 @@ mod tests {
 
     #[test]
     fn half_of_a_pair_may_be_a_flag_and_half_a_variable() -> Result<()> {
-        assert_eq!(resolve(Some(1), None, &[("POLYSIFT_NUM_TASKS", "4")])?, Some((1, 4)));
+        assert_eq!(resolve(Some("1"), None, &[("POLYSIFT_NUM_TASKS", "4")])?, Some((1, 4)));
         assert_eq!(resolve(None, Some(4), &[("POLYSIFT_TASK", "3")])?, Some((3, 4)));
         Ok(())
     }
@@ -246,8 +253,8 @@ mod tests {
 
     #[test]
     fn what_is_incomplete_or_wrong_is_refused_with_its_name() {
-        let cases: [(Option<u32>, Option<u32>, Env, &str); 12] = [
-            (Some(1), None, &[], "--task: is given without --num-tasks"),
+        let cases: [(Option<&str>, Option<u32>, Env, &str); 13] = [
+            (Some("1"), None, &[], "--task: is given without --num-tasks"),
             (None, Some(2), &[], "--num-tasks: is given without --task"),
             (None, None, &[("POLYSIFT_TASK", "1")], "POLYSIFT_TASK: is given without"),
             (None, None, &[("POLYSIFT_NUM_TASKS", "2")], "POLYSIFT_NUM_TASKS: is given without"),
@@ -263,12 +270,13 @@ mod tests {
                 &[("AWS_BATCH_JOB_ARRAY_INDEX", "0")],
                 "AWS_BATCH_JOB_ARRAY_INDEX: is given",
             ),
-            (Some(4), Some(4), &[], "--task: is 4, but"),
-            (Some(0), Some(0), &[], "--num-tasks: is 0"),
+            (Some("4"), Some(4), &[], "--task: is 4, but"),
+            (Some("0"), Some(0), &[], "--num-tasks: is 0"),
             (None, Some(8), &[("SLURM_ARRAY_TASK_ID", "8")], "SLURM_ARRAY_TASK_ID: is 8, but"),
+            (Some("x"), Some(8), &[], "--task: `x` is neither `auto` nor a number from 0 to"),
             (None, Some(8), &[("POLYSIFT_TASK", "-1")], "POLYSIFT_TASK: `-1` is not a number"),
             (None, Some(8), &[("POLYSIFT_TASK", "")], "POLYSIFT_TASK: `` is not a number"),
-            (Some(1), None, &[("POLYSIFT_NUM_TASKS", "two")], "POLYSIFT_NUM_TASKS: `two` is not"),
+            (Some("1"), None, &[("POLYSIFT_NUM_TASKS", "two")], "POLYSIFT_NUM_TASKS: `two` is not"),
         ];
         for (task, num_tasks, env, begins) in cases {
             let refused = refusal(task, num_tasks, env);

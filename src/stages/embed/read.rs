@@ -122,10 +122,8 @@ impl Pipeline<'_> {
     ) -> Result<Option<DocumentBatch>> {
         self.context.stop.check()?;
         let _busy = self.reading.work();
-        let span = tracing::trace_span!("read", documents = tracing::field::Empty);
-        let _entered = span.enter();
+        let _span = tracing::trace_span!("read").entered();
         let Some(documents) = reader.next_batch(BATCH_ROWS.min(left))? else { return Ok(None) };
-        span.record("documents", documents.len());
         // Languages become part of file names. If one is wrong, those in the rest are counted too.
         let is_wrong = |document: &DocumentInfo<'_>| !is_language_code(document.language);
         let count = |documents: &DocumentBatch| documents.iter().filter(is_wrong).count() as u64;
