@@ -14,9 +14,14 @@ const RAYON_THREADS: &str = "RAYON_NUM_THREADS";
 
 fn main() -> ExitCode {
     // An empty variable counts as unset.
-    for name in "DEVICE NUM_TASKS RUN TASK THREADS".split(' ') {
-        let name = format!("POLYSIFT_{name}");
-        if std::env::var_os(&name).is_some_and(|value| value.is_empty()) {
+    for name in [
+        "POLYSIFT_DEVICE",
+        "POLYSIFT_NUM_TASKS",
+        "POLYSIFT_RUN",
+        "POLYSIFT_TASK",
+        "POLYSIFT_THREADS",
+    ] {
+        if std::env::var_os(name).is_some_and(|value| value.is_empty()) {
             // SAFETY: no other thread runs yet.
             unsafe { std::env::remove_var(name) };
         }

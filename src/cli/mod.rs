@@ -29,7 +29,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Id, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use serde_json::{Value, json};
 
 use polysift::cluster::{Task, array_expression};
@@ -543,10 +543,11 @@ fn no_run_directory() -> Error {
 /// Checks that a command line names one run: by position or by `--run`.
 fn check_one_run(matches: &ArgMatches) -> Result<()> {
     let Some((_, command)) = matches.subcommand() else { return Ok(()) };
-    let names =
-        command.ids().map(Id::as_str).filter(|name| ["run_directory", "run"].contains(name));
-    if names.filter(|name| command.value_source(name) == Some(ValueSource::CommandLine)).count() > 1
-    {
+    let is_given = |name: &str| {
+        let is_there = command.ids().any(|id| id == name);
+        is_there && command.value_source(name) == Some(ValueSource::CommandLine)
+    };
+    if is_given("run_directory") && is_given("run") {
         return Err(Error::config("--run", "names a run, and so does the argument; give one"));
     }
     Ok(())

@@ -34,10 +34,12 @@ fn harmless(text: &str) -> Cow<'_, str> {
 
 /// Chooses the `--color` of a command line before it is parsed: its errors have colours too.
 pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
-    // Joined by `=`, a flag and its value in two words look as in one.
     let arguments: Vec<String> = arguments.filter_map(|word| word.into_string().ok()).collect();
-    let line = format!("={}", arguments.join("="));
-    let values = line.split("=--color=").skip(1).filter_map(|rest| rest.split('=').next());
+    let values = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
+    let values = values.filter_map(|(word, next)| match word.strip_prefix("--color")? {
+        "" => next.map(String::as_str),
+        rest => rest.strip_prefix('='),
+    });
     let choice = values.filter_map(|value| ColorChoice::from_str(value, false).ok()).last();
     let choice = choice.unwrap_or_default();
     match choice {

@@ -270,6 +270,7 @@ pub(crate) fn hub(offline: bool) -> HubSettings {
     hub
 }
 
+/// Reads the settings that the run directory `run` holds.
 pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
     if !run.join("config.toml").is_file() {
         let reason = "has no config.toml: it is not planned (`polysift plan --run DIR ...`), or its \

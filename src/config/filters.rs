@@ -459,11 +459,12 @@ impl RobotsConfig {
 /// Returns true if a text is a year, a month or a day, as in 2025-01-31.
 fn is_date(text: &str) -> bool {
     // The first day of a year or a month stands for it.
-    ["", "-01", "-01-01"].iter().any(|rest| {
+    let is_day = ["", "-01", "-01-01"].iter().any(|rest| {
         let day = format!("{text}{rest}");
-        // The parser takes signs, spaces and missing zeros.
+        // The parser takes spaces and missing zeros.
         NaiveDate::parse_from_str(&day, "%Y-%m-%d").is_ok_and(|date| date.to_string() == day)
-    })
+    });
+    is_day && text.starts_with(|first: char| first.is_ascii_digit())
 }
 
 #[cfg(test)]
@@ -475,9 +476,18 @@ mod tests {
         for date in ["2025", "2025-01", "2024-02-29"] {
             assert!(is_date(date), "{date}");
         }
-        for other in
-            ["", "25", "2025-13", "2025-02-29", "2025- 1- 1", "2025-1-1", "+202", "2025-01-01-01"]
-        {
+        for other in [
+            "",
+            "25",
+            "2025-13",
+            "2025-02-29",
+            "2025- 1- 1",
+            "2025-1-1",
+            "+202",
+            "-2025",
+            "+12025-01",
+            "2025-01-01-01",
+        ] {
             assert!(!is_date(other), "{other}");
         }
     }

@@ -314,6 +314,9 @@ impl RunConfig {
             if let Some((key, reason)) = filter.wrong() {
                 return Err(Error::config(format!("filters.{name}.{key}"), reason));
             }
+            if let FilterKind::Robots(robots) = &filter.kind {
+                robots.agents(name)?;
+            }
         }
         self.check_near()?;
         self.pii.as_ref().map_or(Ok(()), PiiConfig::check)?;
@@ -407,6 +410,7 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
+    /// Checks that heads with thresholds are defined, and are in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(
@@ -426,7 +430,8 @@ impl RunConfig {
             );
             Err(Error::config(key, reason))
         };
-        for head in &self.selection.order {
+        let order = &self.selection.order;
+        for head in order {
             known("selection.order".into(), head)?;
         }
         // `_default` sorts before every language, so its own mistakes are reported under its name.
@@ -446,6 +451,10 @@ impl RunConfig {
             let others = others.chain(budget.keys().map(|head| ("budget", head)));
             for (kind, head) in by_rate.chain(others) {
                 known(format!("languages.{language}.{kind}"), head)?;
+                if !order.is_empty() && !order.contains(head) {
+                    let reason = format!("does not name the head `{head}`, which has a threshold");
+                    return Err(Error::config("selection.order", reason));
+                }
             }
         }
         Ok(())

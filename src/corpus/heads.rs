@@ -79,34 +79,36 @@ impl Heads {
                 by_name.insert(name.clone(), [(ALL_LANGUAGES.to_owned(), loaded)].into());
                 continue;
             }
-            let (mut found, mut missing) = (ByLanguage::new(), None);
-            let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
-            for (name, config) in std::iter::once((name, config)).chain(fallback) {
-                let is_unserved = |language: &&String| !found.contains_key(*language);
-                let unserved: BTreeSet<String> =
-                    languages.iter().filter(is_unserved).cloned().collect();
-                let is_served = found.contains_key(ALL_LANGUAGES) || unserved.is_empty();
-                if is_served && !found.is_empty() {
-                    break;
-                }
+            let load = |name: &str, config: &HeadConfig, languages: &BTreeSet<String>| {
+                let mut found = ByLanguage::new();
                 let mut insert = |language: &str, loaded: Loaded| {
                     found.insert(language.to_owned(), loaded);
                     Ok(())
                 };
-                match for_each_head(run, name, config, &unserved, &mut insert) {
-                    Err(error @ Error::Missing { .. }) => missing = Some(error),
-                    loaded => loaded?,
+                for_each_head(run, name, config, languages, &mut insert).map(|()| found)
+            };
+            let fallback = config.fallback.as_ref().and_then(|name| heads.get_key_value(name));
+            let mut found = match load(name, config, &languages) {
+                Err(Error::Missing { .. }) if fallback.is_some() => ByLanguage::new(),
+                found => found?,
+            };
+            let is_unserved = |language: &&String| !found.contains_key(*language);
+            let unserved: BTreeSet<String> =
+                languages.iter().filter(is_unserved).cloned().collect();
+            if let Some((name, config)) = fallback
+                && !unserved.is_empty()
+                && !found.contains_key(ALL_LANGUAGES)
+            {
+                match load(name, config, &unserved) {
+                    // These languages have no score.
+                    Err(Error::Missing { .. }) if !found.is_empty() => {}
+                    served => found.extend(served?),
                 }
-            }
-            // Languages that neither serves have no score.
-            if let Some(error) = missing.filter(|_| found.is_empty()) {
-                return Err(error);
             }
             let mut of_texts = found.values().map(|loaded| loaded.head.is_of_texts());
             if of_texts.next().is_some_and(|first| of_texts.any(|other| other != first)) {
-                let reason = "is of heads of texts and of other heads, its own and those of its \
-                              fallback together; that takes two names";
-                return Err(Error::config(format!("heads.{name}"), reason));
+                let reason = "names a head of texts for one of embeddings, or the other way round";
+                return Err(Error::config(format!("heads.{name}.fallback"), reason));
             }
             by_name.insert(name.clone(), found);
         }
@@ -272,14 +274,16 @@ pub fn frozen_keep(settings: &Value, name: &str, language: &str) -> Option<Keep>
 
 /// Checks, before hours of encoding, that every head has a file and that it exists.
 pub fn check_files(config: &RunConfig) -> Result<()> {
-    for (name, head) in config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows()) {
-        let Some(path) = head.path.as_deref() else {
-            let reason = format!(
-                "`embed` scores only where every head is loaded from a file, and `{name}` is not; \
-                 use `run`, or `embed` without --head"
-            );
-            return Err(Error::config("--head", reason));
-        };
+    let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
+    if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
+        let reason = format!(
+            "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
+             `run`, or `embed` without --head"
+        );
+        return Err(Error::config("--head", reason));
+    }
+    for (name, head) in &config.heads {
+        let Some(path) = head.path.as_deref() else { continue };
         // The languages are known only after all documents are embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
             return Err(no_head(None, name, head, &BTreeSet::new()));
@@ -308,15 +312,20 @@ pub fn for_each_head(
     languages: &BTreeSet<String>,
     take: &mut dyn FnMut(&str, Loaded) -> Result<()>,
 ) -> Result<()> {
-    let mut is_found = false;
+    let (mut of_texts, mut of_embeddings) = (false, false);
     for language in languages.iter().map(String::as_str).chain([ALL_LANGUAGES]) {
         let path = head_file(run, name, config, language).filter(|path| path.is_file());
         let Some(path) = path else { continue };
         let head = AnyHead::load(&path, name, config, language)?;
-        is_found = true;
+        of_texts |= head.is_of_texts();
+        of_embeddings |= !head.is_of_texts();
         take(language, Loaded { path, head })?;
     }
-    if is_found { Ok(()) } else { Err(no_head(run, name, config, languages)) }
+    if of_texts && of_embeddings {
+        let reason = "is of heads of texts and of other heads; that takes two names";
+        return Err(Error::config(format!("heads.{name}.path"), reason));
+    }
+    if of_texts || of_embeddings { Ok(()) } else { Err(no_head(run, name, config, languages)) }
 }
 
 /// Says of a head without a file what is wrong if no run is named.
@@ -344,8 +353,11 @@ pub fn scores_embeddings(name: &str) -> Error {
 /// Warns that there is no head `name` for `languages`, if there are any.
 pub fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
     if !languages.is_empty() {
-        let named = in_words(languages);
-        tracing::warn!(head = name, "no head for {named}; their documents are not scored by it");
+        let languages = in_words(languages);
+        tracing::warn!(
+            head = name,
+            "no head for {languages}; their documents are not scored by it"
+        );
     }
 }
 

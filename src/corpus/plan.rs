@@ -68,8 +68,15 @@ pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
 
 /// Warns of files that `config` matches and the frozen `plan` lacks.
 fn warn_of_new_files(config: &RunConfig, plan: &Plan) {
-    // What is wrong with the input is reported with the shards.
-    let Ok(files) = input_files(config) else { return };
+    let files = match input_files(config) {
+        Ok(files) => files,
+        // A missing file fails with its shard.
+        Err(Error::Missing { .. }) => return,
+        Err(error) => {
+            tracing::warn!(error = %error.report(), "the input cannot be searched for new files");
+            return;
+        }
+    };
     let new = plan.unplanned(&files);
     if !new.is_empty() {
         let named: Vec<String> =

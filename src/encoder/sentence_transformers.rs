@@ -82,6 +82,13 @@ struct Limits {
     do_lower_case: bool,
 }
 
+/// The file in which newer versions store `max_seq_length`.
+#[derive(Deserialize)]
+struct TokenizerConfig {
+    /// 1e30 means no limit.
+    model_max_length: Option<f64>,
+}
+
 /// Keys of modules after the pooling, each with its only supported value; empty means off.
 const AFTER_POOLING: &[(&str, &str)] =
     &[("module_input_name module_output_name", "sentence_embedding"), ("use_residual", "")];
@@ -165,9 +172,8 @@ impl SentenceTransformers {
         }
         if let Some(file) = find("tokenizer_config.json")? {
             check_keys(&file, &[("truncation_side", "right")])?;
-            // Newer versions store the length here; 1e30 means no limit.
-            let config: Value = parse(&file)?;
-            let length = config["model_max_length"].as_f64().filter(|&length| length < 1e9);
+            let TokenizerConfig { model_max_length } = parse(&file)?;
+            let length = model_max_length.filter(|&length| length < 1e9);
             let said = length.map(|length| (length as usize, file.path));
             this.max_seq_length = this.max_seq_length.or(said);
         }

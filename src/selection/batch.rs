@@ -77,7 +77,8 @@ pub trait Corpus: Sync {
     /// Returns the number of shards (input files, or consecutive rows of one).
     fn num_shards(&self) -> usize;
 
-    /// Returns the unique number of the input file of `shard`; its shards are in row order.
+    /// Returns a number that tells the input file of `shard` from others; its shards are in row
+    /// order.
     fn file(&self, shard: usize) -> usize {
         shard
     }

@@ -52,6 +52,7 @@ impl Amount {
 
 impl Merge for Amount {
     fn merge(&mut self, other: Self) {
+        // A corpus of 2^64 is out of reach.
         self.num_documents = self.num_documents.wrapping_add(other.num_documents);
         self.weight = self.weight.wrapping_add(other.weight);
     }

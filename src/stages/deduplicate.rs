@@ -91,7 +91,8 @@ fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]
         reports.insert(language, report);
     }
     if total.seen.documents == 0 {
-        tracing::warn!(filter = near.name, "it looked at no document: none has an embedding");
+        let reason = "it looked at no document: none in its languages has an embedding";
+        tracing::warn!(filter = near.name, "{reason}");
     }
     let report = json!({"settings": near.filter, "total": total, "languages": reports});
     let files = vec![run.write_json(&run.duplicates_report_file(), &report)?];

@@ -101,7 +101,8 @@ pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> 
         let over = shards.iter().find(|shard| canonical(&shard.file).starts_with(&folder));
         if let Some(Shard { file, .. }) = over {
             let (folder, file) = (folder.display(), file.display());
-            return refused(format!("would write to {folder}, where the input file {file} is"));
+            let reason = format!("would write to {folder}, where the input file {file} is");
+            return refused(format!("{reason}; name another place"));
         }
     }
     Ok(())

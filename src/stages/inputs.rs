@@ -198,17 +198,17 @@ pub(crate) fn warn_of_settings(config: &RunConfig, plan: &Plan) {
     for language in &languages {
         let (code, script) = language.split_once('_').unwrap_or((language, "Zyyy"));
         let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
-        let usual = iso_639_3(code);
+        let known = iso_639_3(code);
         if language == UNDETERMINED_LANGUAGE
-            || is_script && usual.is_some_and(|(known, _)| known == code)
+            || is_script && known.is_some_and(|(known, _)| known == code)
         {
             continue;
         }
-        let usual = usual.map(|(code, name)| format!("; the code of {name} is `{code}`"));
-        let usual = usual.unwrap_or_default();
+        let hint = known.map(|(code, name)| format!("; the code of {name} is `{code}`"));
+        let hint = hint.unwrap_or_default();
         tracing::warn!(
             "the language `{language}` is no code as `fra_Latn` (ISO 639-3 and script), by which heads and rates \
-             are found{usual}"
+             are found{hint}"
         );
     }
 }

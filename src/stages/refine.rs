@@ -65,6 +65,7 @@ use rayon::prelude::*;
 
 use documents::RunScores;
 use polysift_base::error::{Error, Result};
+use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::{check_encoder, is_precise, precise_settings};
 use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
@@ -97,6 +98,10 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     let (embedded, heads) = scored_run(context)?;
     if is_precise(context.run)? {
         return context.discard_redone(Stage::Refine);
+    }
+    if FrozenEmbeddings::read(context.run, Stage::Embed)?.precision().is_none() {
+        let reason = "needs embeddings that an encoder of the run made";
+        return Err(Error::config("selection.refine", reason));
     }
     context.freeze(Stage::Refine, &refine_settings(context, &heads)?)?;
     let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;

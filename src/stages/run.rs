@@ -54,7 +54,8 @@ impl RunRequest<'_> {
         let Self { config, root, stages, redo, task, hub, stop } = *self;
         check_redo(redo, stages)?;
         if redo == Some(Stage::Embed) && config.cascade.is_some() {
-            let reason = "`embed` follows from the cascade; give `polysift run --redo cascade`";
+            let reason = "`embed` follows from the cascade; give `polysift run --redo cascade`, which \
+                          discards both";
             return Err(Error::config("--redo", reason));
         }
         let embeds = stages.contains(&Stage::Embed) || stages.contains(&Stage::Cascade);
@@ -130,8 +131,8 @@ impl RunRequest<'_> {
             around(stage, &|| run_stage(context, plan, stage))?;
             next += 1;
             if repairs && stage == Stage::Threshold && repair(context)? {
-                let reason =
-                    "the audit does not prove the recall: run the stages again from `embed` on";
+                let reason = "the audit does not prove the recall of the cascade; more documents are \
+                              to be encoded: run the stages again, from `embed` on";
                 next = embed.ok_or_else(|| Error::missing(context.run.root(), reason))?;
             }
         }

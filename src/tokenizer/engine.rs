@@ -1,5 +1,5 @@
 //! Pipelines that are faster than the `tokenizers` crate and give the same ids: one pass over the
-//! text, which stops once there are enough ids.
+//! text, which stops once there are enough ids; only the search for added tokens may read on.
 //!
 //! ```text
 //!                          ┌─clusters, charmap──▶ normalized text ──▶ words ──▶ ids   XLM-RoBERTa
@@ -7,7 +7,7 @@
 //!                          └─seams──▶ stretches ──▶ ids                               Gemma
 //! ```
 //!
-//! All steps work forwards with bounded look-ahead, so the first ids of a long text are by
+//! All other steps work forwards with bounded look-ahead, so the first ids of a long text are by
 //! construction those of the whole text.
 
 use unicode_segmentation::UnicodeSegmentation;

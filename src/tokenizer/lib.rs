@@ -6,8 +6,8 @@
 //! Truncation and padding settings of `tokenizer.json` are ignored.
 //!
 //! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own. It gives the ids of the
-//! `tokenizers` crate, and reads only as much of a text as the requested ids need. All other
-//! pipelines run on the crate. If the first part of a text, up to a place where it is always split,
+//! `tokenizers` crate (but for runs of over 64 KiB without a certain border), and tokenizes only as
+//! much of a text as the requested ids need. All other pipelines run on the crate. If the first part of a text, up to a place where it is always split,
 //! gives the requested ids, the crate gets only that part.
 //!
 //! ```
@@ -161,8 +161,8 @@ impl Tokenizer {
     }
 
     /// Returns the chunks of one document, as [`Tokenizer::tokenize`] does. Under [`Chunks::First`]
-    /// the text is read only as far as they need, unless the crate makes the ids and nothing in the
-    /// text is sure to split it.
+    /// the text is tokenized only as far as they need, unless the crate makes the ids and nothing in
+    /// the text is sure to split it.
     pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
         let text = self.first_chars(text);
         let text = match self.prompt.as_str() {

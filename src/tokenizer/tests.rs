@@ -202,6 +202,27 @@ fn runs_without_white_space_have_the_ids_of_the_crate() -> Result<()> {
 }
 
 #[test]
+fn a_run_of_over_64_kib_goes_on_where_it_is_cut() -> Result<()> {
+    for json in &pipelines()?[..2] {
+        let oracle = open(json)?;
+        let engine = engine(json).map_err(anyhow::Error::msg)?;
+        for (unit, count) in [("a", 200_000), ("\u{10FFFD}", 60_000)] {
+            let text = unit.repeat(count);
+            let want = oracle.encode_fast(text.as_str(), false).map_err(anyhow::Error::msg)?.len();
+            engine.encode(&text, usize::MAX, |ids| {
+                let cuts = text.len() >> 16;
+                ensure!(ids.len().abs_diff(want) <= cuts, "{unit}: {} of {want}", ids.len());
+                let spaces = ids.iter().filter_map(|&id| oracle.id_to_token(id));
+                let spaces = spaces.filter(|token| token.starts_with('▁')).count();
+                ensure!(spaces == 1, "{unit}: {spaces} words");
+                Ok(())
+            })?;
+        }
+    }
+    Ok(())
+}
+
+#[test]
 fn a_pipeline_with_other_parts_is_refused_with_the_reason() -> Result<()> {
     let whole = pipelines()?[0].clone();
     let with = |path: &str, value: Value| {

@@ -111,8 +111,8 @@ impl Unigram {
     /// Returns `None` if that part is empty.
     ///
     /// Every segmentation of a longer text has a border among the last `longest` bytes. The part
-    /// that the best paths to all of these share is settled. The best path to the end of a text of
-    /// [`LONGEST`] bytes is taken for settled, so that memory has a bound.
+    /// that the best paths to all of these share is settled. The best path up to the last piece of
+    /// a text of [`LONGEST`] bytes is taken for settled, so that memory has a bound.
     pub(super) fn settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
         let mut settled = text.len();
         let borders = text.len().saturating_sub(self.longest)..text.len();
@@ -130,7 +130,9 @@ impl Unigram {
             }
             settled -= node.bytes as usize;
         }
-        (text.len() >= LONGEST).then(|| (text.len(), lattice.nodes[text.len()].score))
+        // The last piece stays, so that the word goes on.
+        let at = text.len() - lattice.nodes[text.len()].bytes as usize;
+        (text.len() >= LONGEST).then(|| (at, lattice.nodes[at].score))
     }
 }
 

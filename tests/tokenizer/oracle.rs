@@ -185,7 +185,7 @@ fn every_pipeline_gives_the_ids_of_the_crate() -> Result<()> {
     Ok(())
 }
 
-/// Texts whose first chunk ends, or whose search for added tokens stops, at an awkward place.
+/// Texts whose first chunk ends, or whose run of plain characters is passed on, at an awkward place.
 fn awkward() -> Vec<String> {
     let fill = |text: &str, bytes: usize| text.repeat(bytes / text.len());
     let long = [
@@ -213,7 +213,7 @@ fn awkward() -> Vec<String> {
         "\0",
     ];
     let mut texts: Vec<String> = long.iter().map(|text| fill(text, 20_000)).collect();
-    // What may not be torn apart, around the place where the first search for added tokens ends.
+    // What may not be torn apart, around the place where the second run of plain characters ends.
     for border in [
         "<mask>",
         "  <mask>",
@@ -225,7 +225,7 @@ fn awkward() -> Vec<String> {
         "   b",
         "½\u{301}",
     ] {
-        for before in 8192 - border.len()..=8192 + 1 {
+        for before in 1024 - border.len()..=1024 + 1 {
             for filler in ["word ", "字"] {
                 let mut text = fill(filler, before);
                 text.extend(std::iter::repeat_n('x', before - text.len()));

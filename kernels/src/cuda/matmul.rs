@@ -79,6 +79,7 @@ fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> R
     let device = stream.device();
     let kind = if linear.is_fp8() { "fp8" } else { "hopper" };
     let name = format!("matmul_{kind}_{}", operands.epilogue.name());
+    device.kernels().hopper()?;
     let function = device.kernels().get(&name)?;
     let (rows, outputs, inputs) = (operands.rows, linear.outputs(), linear.inputs());
     let (x, w, scales) = operand_maps(operands.x, linear, rows)?;

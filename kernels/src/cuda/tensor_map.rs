@@ -25,6 +25,7 @@ impl<'a> TensorMap<'a> {
         (rows, columns): (usize, usize),
         (tile_rows, row_bytes): (u32, usize),
     ) -> Result<Self> {
+        assert!(size_of::<T>() <= 2 && [64, 128].contains(&row_bytes), "a tile of another kind");
         let swizzle = match row_bytes {
             64 => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_64B,
             _ => sys::CUtensorMapSwizzle::CU_TENSOR_MAP_SWIZZLE_128B,

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
-use rayon::prelude::*;
 use twox_hash::XxHash3_128;
 
 use super::document::{Filter, FilteredDocument, Finding, Verdict, judge_by_language};
@@ -29,7 +28,8 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 type StringSet = Arc<Vec<u128>>;
 
 fn string_set(mut hashes: Vec<u128>) -> StringSet {
-    hashes.par_sort_unstable();
+    // A thread that waits for a parallel sort could begin another shard, which needs the same lock.
+    hashes.sort_unstable();
     hashes.dedup();
     hashes.shrink_to_fit();
     Arc::new(hashes)

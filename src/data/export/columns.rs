@@ -46,8 +46,9 @@ pub struct ExportSpec {
     /// Whether the embeddings come from a column `embeddings` of the input: a new column takes its
     /// place, and without a new one it is dropped. Otherwise it is an error to have both.
     pub replace_embeddings: bool,
-    /// Names and types of the other new columns: scores and retention rates (float64), the
-    /// identified language and what filters that flag write (utf8), and [`PII_COUNT`] (int32).
+    /// Names and types of the other new columns, in this order: scores and retention rates
+    /// (float64), the identified language and what filters that flag write (utf8), and
+    /// [`PII_COUNT`] (int32).
     pub new_columns: Vec<(String, DataType)>,
     /// Whether other texts replace those of the input.
     pub replaces_texts: bool,

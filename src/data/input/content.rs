@@ -17,6 +17,7 @@ use polysift_remote::{Object, ObjectVersion, RemoteFile};
 /// Number of bytes at each end of a file that go into its fingerprint.
 const FINGERPRINT_BYTES: u64 = 64 << 10;
 
+/// An open file that can be read in any order.
 #[derive(Debug)]
 pub(super) enum Content {
     Local(File),
@@ -28,7 +29,12 @@ impl Content {
         if let Some(object) = file.object()? {
             return RemoteFile::open(object).map(Self::Remote);
         }
-        open(&file.path).map(Self::Local)
+        let (path, handle) = (&file.path, open(&file.path)?);
+        if handle.metadata().map_err(Error::io(path, "stat"))?.is_dir() {
+            let error = std::io::Error::from(std::io::ErrorKind::IsADirectory);
+            return Err(Error::io(path, "read")(error));
+        }
+        Ok(Self::Local(handle))
     }
 
     /// Opens the file once more, for a reader that reads each of `streams` in order.

@@ -82,7 +82,8 @@ pub(super) fn encoding_error(bytes: &[u8]) -> Option<&'static str> {
     Some(match *bytes {
         [0x1F, 0x8B, ..] => "it is compressed by gzip; its name must end with `.gz`",
         [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed by zstd; its name must end with `.zst`",
-        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [1..=255, 0, ..] | [0, 1..=255, ..] => {
+        // So does UTF-32, in which a file is rare.
+        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [1..=255, 0, ..] | [0, ..] => {
             "it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)"
         }
         _ => return None,

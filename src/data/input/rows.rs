@@ -154,8 +154,8 @@ fn next_objects(
 }
 
 /// Returns `count` rows of `files` as `file`, `row` (counted from 0) and `columns`: the first ones,
-/// or those with the highest (if `ascending`: lowest) values of the numeric column `sort_by`. Of
-/// equal values the first ones are taken; null and NaN are left out.
+/// or those with the highest (if `ascending`: lowest) values of the numeric column `sort_by`, as
+/// f64. Of equal values the first ones are taken; null and NaN are left out.
 pub fn row_values(
     files: &[PathBuf],
     count: usize,

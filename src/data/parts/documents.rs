@@ -108,7 +108,7 @@ pub struct PartReader {
 }
 
 impl PartReader {
-    /// Opens the part `path`. Returns [`Error::Missing`], or [`Error::Decode`] for another file.
+    /// Opens the part `path`: [`Error::Missing`] without it, [`Error::Decode`] for another file.
     pub fn open(path: &Path) -> Result<Self> {
         let bytes = CheckedFile::open(path)?;
         // The Parquet types imply the arrow types.

@@ -61,7 +61,8 @@ pub struct EmbeddingRows {
 }
 
 impl EmbeddingRows {
-    /// Returns the embeddings `[chunks, hidden_size]` of document `i`; panics if there is none.
+    /// Returns the embeddings `[chunks, hidden_size]` of document `i`, empty without text; panics if
+    /// there is no such document.
     pub fn chunks(&self, i: usize) -> &[f32] {
         let d = self.hidden_size;
         &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]

@@ -95,6 +95,9 @@ impl FastTextModel {
         let Some(rows) = dictionary.num_rows(settings) else {
             return broken("has pruned n-grams without a place in its matrix");
         };
+        if dictionary.num_labels() == 0 {
+            return broken("has no labels");
+        }
         let dim = settings.dim;
         for (name, matrix, rows) in
             [("input", input, rows), ("output", output, dictionary.num_labels())]

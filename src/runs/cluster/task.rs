@@ -26,9 +26,10 @@ struct Named {
 }
 
 impl Task {
-    /// Returns the task named by the flags `--task` and `--num-tasks`, else by `POLYSIFT_TASK` and
-    /// `POLYSIFT_NUM_TASKS`, else by a scheduler, if any. What is incomplete or wrong is an
-    /// [`Error::Config`] with the name of the flag or variable.
+    /// Returns the task, if one is named. The index is that of `--task`, else `POLYSIFT_TASK`, else
+    /// of a scheduler; the count, separately, that of `--num-tasks`, else `POLYSIFT_NUM_TASKS`, else
+    /// of that scheduler. What is incomplete or wrong is an [`Error::Config`] with the name of the
+    /// flag or variable.
     ///
     /// Without `--num-tasks` or `POLYSIFT_NUM_TASKS`, a scheduler's index counts only if the run
     /// `is_shared` or `task` is `auto`: other job arrays set it too, for instance one with a

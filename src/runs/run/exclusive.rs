@@ -48,7 +48,8 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Runs `work` while no other process is in the directory; [`Error::Busy`] if one is alive.
+    /// Runs `work` while no other process is in the directory or can join it; [`Error::Busy`] if
+    /// one is alive.
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce(Held<'_>) -> Result<T>) -> Result<T> {
         let claim = self.run().path(EXCLUSIVE).join(&self.id);
         write_atomic(&claim, b"")?;

@@ -22,7 +22,8 @@ impl RunDir {
 
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
     /// [`Error::Mismatch`] if the stage has begun a unit of work, and for a new stage if later ones
-    /// went on without it; else they replace the old, unless others are at work ([`Error::Busy`]).
+    /// went on without it; else `settings` replace the old, unless other processes are at work
+    /// ([`Error::Busy`]).
     pub fn freeze(
         &self,
         stage: Stage,

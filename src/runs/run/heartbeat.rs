@@ -178,4 +178,19 @@ mod tests {
         assert_eq!(worker.liveness("far"), Liveness::Dead);
         Ok(())
     }
+
+    #[test]
+    fn a_requeued_job_does_not_wait_for_what_it_was() -> Result<()> {
+        let (_dir, run) = RunDir::temporary()?;
+        let mut worker = Worker::join(&run, &Stop::default())?;
+        let path = stranger(&run, "before", 90)?;
+        let before = Identity::of(&read(&path)?);
+        write_json(&path, &Identity { slurm: Some(("17".into(), 0)), ..before })?;
+        assert_eq!(worker.liveness("before"), Liveness::Unknown);
+        worker.identity.slurm = Some(("17".into(), 1));
+        assert_eq!(worker.liveness("before"), Liveness::Dead);
+        worker.identity.slurm = Some(("18".into(), 1));
+        assert_eq!(worker.liveness("before"), Liveness::Unknown);
+        Ok(())
+    }
 }

@@ -26,6 +26,8 @@ pub(super) struct Identity {
     pub(super) pid_space: Option<String>,
     /// Start of the process in clock ticks of its machine, since process ids are reused.
     pub(super) pid_began: Option<u64>,
+    /// Slurm job id, and how often the job was requeued.
+    pub(super) slurm: Option<(String, u32)>,
     pub(super) beats: u64,
     /// See [`LiveWorker::progress`](super::worker::LiveWorker::progress).
     pub(super) progress: Option<Value>,
@@ -43,12 +45,16 @@ pub(super) enum Liveness {
 impl Identity {
     pub(super) fn of_this_process() -> Self {
         let pid = std::process::id();
+        let job = std::env::var("SLURM_JOB_ID").ok();
+        let restarts =
+            std::env::var("SLURM_RESTART_COUNT").ok().and_then(|count| count.parse().ok());
         Self {
             host: host(),
             pid,
             ttl_secs: DEFAULT_LEASE_SECS,
             pid_space: pid_space(),
             pid_began: began(pid),
+            slurm: job.map(|job| (job, restarts.unwrap_or(0))),
             ..Self::default()
         }
     }
@@ -67,11 +73,14 @@ impl Identity {
 
     /// Returns what `other` can tell without watching. An existing process may still be stopped.
     pub(super) fn known_to(&self, other: &Self) -> Liveness {
-        if self.pid_space.is_none() || self.pid_space != other.pid_space {
-            return Liveness::Unknown;
+        if self.pid_space.is_some() && self.pid_space == other.pid_space {
+            let exists = self.pid_began.is_some() && began(self.pid) == self.pid_began;
+            return if exists { Liveness::Alive } else { Liveness::Dead };
         }
-        let exists = self.pid_began.is_some() && began(self.pid) == self.pid_began;
-        if exists { Liveness::Alive } else { Liveness::Dead }
+        match (&self.slurm, &other.slurm) {
+            (Some((job, before)), Some((own, now))) if job == own && before < now => Liveness::Dead,
+            _ => Liveness::Unknown,
+        }
     }
 }
 

@@ -398,7 +398,8 @@ impl RunDir {
         keys.par_iter().map(read).collect()
     }
 
-    /// Finishes `stage` if all `keys` are done, which names of markers tell first; returns if so.
+    /// Finishes `stage` if all of `keys` are done; returns whether they are. The names of the
+    /// markers are checked before any is read.
     pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
         let done = self.done_keys(stage)?;
         Ok(keys.iter().all(|key| done.contains(key))

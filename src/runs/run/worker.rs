@@ -2,7 +2,8 @@
 //!
 //! Every process keeps a file `state/workers/<id>`, which it writes again at every heartbeat. It
 //! removes the file when it ends; a killed process leaves it. Another process counts as dead
-//! - immediately if its file is gone, or if it ran on this machine and ended;
+//! - immediately if its file is gone, if it ran on this machine and ended, or if it is this Slurm
+//!   job before a requeue;
 //! - otherwise if its file did not change for [`Identity::ttl_secs`] while this process watched,
 //!   even if it is only stopped. Clocks of machines are compared only with a margin of
 //!   `CLOCK_SKEW` of heartbeat.rs.

@@ -187,7 +187,7 @@ impl Pilot {
     }
 }
 
-/// The documents that give the thresholds.
+/// As a corpus, a pilot is its evaluation half alone, whose documents give the thresholds.
 impl Corpus for Pilot {
     fn num_shards(&self) -> usize {
         1

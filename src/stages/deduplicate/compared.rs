@@ -352,12 +352,15 @@ impl<'a> ComparedDocuments<'a> {
                 let stop = self.context.stop;
                 let by_gpu =
                     gpu.as_mut().map(|gpu| duplicates_on_gpu(gpu, &rows, *width, least, stop));
-                if let Some(Err(Error::Device(cause))) = &by_gpu {
-                    on_cpu(cause);
-                    *gpu = None;
-                }
-                let by_gpu = by_gpu.filter(|_| gpu.is_some());
-                let found = by_gpu.unwrap_or_else(|| duplicates(&rows, *width, least, stop))?;
+                let found = match by_gpu {
+                    Some(Err(Error::Device(cause))) => {
+                        on_cpu(&cause);
+                        *gpu = None;
+                        duplicates(&rows, *width, least, stop)
+                    }
+                    Some(found) => found,
+                    None => duplicates(&rows, *width, least, stop),
+                }?;
                 self.context.progress.advance(ranked.len() as u64, 0);
                 let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {
                     let duplicate = duplicate?;

@@ -268,8 +268,12 @@ impl<'a> Encoding<'a> {
                 }
             }
         }
-        // Steps that a stop left incomplete, with the embeddings they have; as above for errors.
-        let _ = open.into_iter().try_for_each(|step| to_write.send_step(step));
+        // Steps that a stop left incomplete, with the embeddings they have.
+        for step in open {
+            if to_write.send_step(step).is_err() {
+                break; // the writer reports its error
+            }
+        }
         Ok(())
     }
 }

@@ -11,8 +11,7 @@
 //! in JSON. A label is true for the class with high scores: knowledge-rich for a quality head,
 //! toxic for a toxicity head. NaN scores are counted and left out, but selections are estimated
 //! with the texts that have no score, which no selection keeps. Undefined values (one class only,
-//! nothing called positive) are `None`, `null` in JSON. This module trains nothing and writes
-//! nothing.
+//! nothing called positive) are `null` in JSON. This module trains nothing and writes nothing.
 
 mod agreement;
 mod annotate;

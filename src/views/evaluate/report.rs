@@ -116,7 +116,7 @@ pub struct ReportRow {
     /// The texts.
     #[serde(flatten)]
     pub group: TextGroup,
-    /// Numbers by column, null where they are undefined.
+    /// Values by column, null where they are undefined or infinite.
     #[serde(flatten)]
     columns: Value,
 }
@@ -150,7 +150,7 @@ impl Report {
 fn mean<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
     match column {
         "scored" | "positive" => values.filter_map(Value::as_u64).sum::<u64>().into(),
-        "roc_auc_low" | "roc_auc_high" => Value::Null,
+        end if end.ends_with("_low") || end.ends_with("_high") => Value::Null,
         "calibration" => json!([]),
         _ => {
             let values: Vec<f64> = values.filter_map(Value::as_f64).collect();

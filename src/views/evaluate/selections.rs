@@ -96,8 +96,8 @@ impl<'a> EstimatedRun<'a> {
         }
     }
 
-    /// Returns which `texts` are selected by the run, and by the head `name` alone at each of `rates`.
-    /// Texts that a cascade dropped never are, nor are those without a score or with NaN.
+    /// Returns which `texts` are selected by the run, and by the head `name` alone at each of
+    /// `rates`. Texts that a cascade dropped never are, nor are those without a score or with NaN.
     pub(super) fn calls(
         &self,
         language: &str,

@@ -22,8 +22,8 @@ pub(super) struct NearThresholds {
 }
 
 impl NearThresholds {
-    /// Returns each document's part of [`Self::share`] together with its equal part of the rest, from
-    /// its score by the head; never NaN.
+    /// Returns each document's part of [`Self::share`] together with its equal part of the rest.
+    /// `documents` are the scores by the head, which are never NaN.
     pub(super) fn sizes(&self, documents: &[Option<DocumentScore>]) -> Vec<f64> {
         let uniform = (1.0 - self.share) / documents.len() as f64;
         self.density(documents).into_iter().map(|near| uniform + self.share * near).collect()

@@ -81,8 +81,9 @@ pub(super) fn check_columns(config: &InputConfig) -> Result<()> {
     Ok(())
 }
 
-/// Reads the texts of `drawn`, ordinals and probabilities of documents of one language, as rows in random order, so that the
-/// first ones are also a sample, and counts the documents with a text of an earlier round.
+/// Reads the texts of `drawn` (ordinals and probabilities of documents of one language) as rows in
+/// random order, so that the first ones are also a sample, and counts the documents with a text of
+/// an earlier round.
 ///
 /// Of equal texts, the first in the corpus becomes a row with the total weight of all, so that
 /// estimates of totals do not change. Leaving out known texts does not change other probabilities.

@@ -76,7 +76,8 @@ impl<'a> StateDict<'a> {
         let Some(([class, key], [numel, offset], [shape, strides])) =
             described(&self.objects, place)
         else {
-            let reason = "is not described as PyTorch does it, or is stored negated";
+            let reason = "is not described as PyTorch does it, or is stored negated (save \
+                          `tensor.resolve_conj().resolve_neg()`)";
             return Err(format!("tensor `{name}` {reason}"));
         };
         let dtype = match class {
@@ -189,7 +190,7 @@ type Description<'a> = ([&'a str; 2], [usize; 2], [Vec<usize>; 2]);
 /// Parses the call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`, which
 /// may be the first argument of `_rebuild_parameter`. Returns `None` for values that PyTorch
 /// negates or conjugates when it reads them.
-fn described(objects: &[Pickled], mut place: usize) -> Option<Description<'_>> {
+fn described(objects: &[Pickled], place: usize) -> Option<Description<'_>> {
     let tuple = |place: usize| match &objects[place] {
         Pickled::Tuple(parts) => Some(parts.as_slice()),
         _ => None,
@@ -201,15 +202,18 @@ fn described(objects: &[Pickled], mut place: usize) -> Option<Description<'_>> {
     let sizes = |place: usize| -> Option<Vec<usize>> {
         tuple(place)?.iter().map(|&part| size(part)).collect()
     };
-    let arguments = loop {
+    let call = |place: usize| {
         let Pickled::Call(callee, arguments) = objects[place] else { return None };
         let Pickled::Class(function) = &objects[callee] else { return None };
-        match function.as_str() {
-            "torch._utils._rebuild_parameter" => place = *tuple(arguments)?.first()?,
-            "torch._utils._rebuild_tensor_v2" => break tuple(arguments)?,
-            _ => return None,
-        }
+        Some((function.as_str(), tuple(arguments)?))
     };
+    let (mut function, mut arguments) = call(place)?;
+    if function == "torch._utils._rebuild_parameter" {
+        (function, arguments) = call(*arguments.first()?)?;
+    }
+    if function != "torch._utils._rebuild_tensor_v2" {
+        return None;
+    }
     let (&[storage, offset, shape, strides], more) = arguments.split_first_chunk()?;
     // After `requires_grad` and `backward_hooks`, `{"neg": True}` or `{"conj": True}`.
     match more.get(2).map(|&bits| &objects[bits]) {
