@@ -89,17 +89,14 @@ pub enum Error {
         /// What is wrong.
         reason: String,
     },
-    /// A numeric operation was given arrays that do not fit together.
+    /// A numeric operation failed, or was given arrays that do not fit together.
     #[error("{op}: {reason}")]
     Shape {
         /// The operation.
         op: &'static str,
-        /// The shapes, expected and given.
+        /// The shapes, expected and given, or the message of the operation.
         reason: String,
     },
-    /// A tensor operation failed in training.
-    #[error("tensor operation failed")]
-    Tensor(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// A head cannot be trained on what was given (no samples, one class only...).
     #[error("head `{head}`, {language}: {reason}")]
     Training {
@@ -123,18 +120,12 @@ pub enum Error {
         #[source]
         source: std::io::Error,
     },
-    /// Other processes use the run directory, but the command needs exclusive access.
-    #[error("{}: in use by another process; stop it, or wait for it, and run this again", path.display())]
-    Busy {
-        /// The run directory.
-        path: PathBuf,
-    },
-    /// Another process took over the unit of work, because this one sent no heartbeat for too long.
-    #[error("{}: taken over by another process, as this one sent no heartbeat for too long", path.display())]
-    Lost {
-        /// The lease.
-        path: PathBuf,
-    },
+    /// Other processes use this run directory, but the command needs exclusive access.
+    #[error("{}: in use by another process; stop it, or wait for it, and run this again", .0.display())]
+    Busy(PathBuf),
+    /// Another process took over the unit of work with this lease, because this one sent no heartbeat for too long.
+    #[error("{}: taken over by another process, as this one sent no heartbeat for too long", .0.display())]
+    Lost(PathBuf),
     /// A GPU or its driver failed or cannot be used.
     #[error(transparent)]
     Device(#[from] CudaError),
@@ -238,9 +229,9 @@ impl Error {
             // The machine may be at fault; another one may succeed.
             Self::Device(CudaError::Driver { .. } | CudaError::Hung { .. }) => 71,
             Self::Service { .. } | Self::Device(_) => 69,
-            Self::Shape { .. } | Self::Tensor(_) => 70,
+            Self::Shape { .. } => 70,
             Self::Io { .. } => 74,
-            Self::Busy { .. } | Self::Lost { .. } | Self::Stopped => 75,
+            Self::Busy(_) | Self::Lost(_) | Self::Stopped => 75,
             Self::Mismatch { .. } => 78,
         }
     }

@@ -90,14 +90,10 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
                       labelled texts); if it is of documents, write a settings file by hand";
         return Err(Error::missing(&args.folder, reason));
     };
-    groups.retain(|group| {
-        let is_alike = group.texts.contains_key(&text);
-        if !is_alike {
-            let reason = format!("it has no column `{text}`, the text column of the documents");
-            complaint(&format!("left out: {}: {reason}", listed(&group.patterns)));
-        }
-        is_alike
-    });
+    for other in groups.extract_if(.., |group| !group.texts.contains_key(&text)) {
+        let reason = format!("it has no column `{text}`, the text column of the documents");
+        complaint(&format!("left out: {}: {reason}", listed(&other.patterns)));
+    }
     let (documents, labelled): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|group| group.labels.is_empty());
     let content = settings(&text, &documents, &labelled);

@@ -1,6 +1,5 @@
 //! Shows progress on stderr and measures time and memory of each stage.
 
-use std::fmt::Write as _;
 use std::io::IsTerminal;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -58,19 +57,12 @@ impl StageProgress {
     fn counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
-        let mut counts = format!("{done}{total} {unit}");
-        // Writing into a string cannot fail.
-        if let Some(share) = self.share() {
-            let _ = write!(counts, " ({:.1}%)", 100.0 * share);
-        }
-        let per_sec = done as f64 / secs;
-        if per_sec >= 1.0 {
-            let _ = write!(counts, ", {per_sec:.0} {unit}/s");
-        }
-        if self.tokens > 0 {
-            let _ = write!(counts, ", {:.0} tokens/s", self.tokens as f64 / secs);
-        }
-        counts
+        let share = self.share().map(|share| format!(" ({:.1}%)", 100.0 * share));
+        let speed = |count: u64, unit: &str| format!(", {:.0} {unit}/s", count as f64 / secs);
+        let units = (done as f64 / secs >= 1.0).then(|| speed(done, unit));
+        let tokens = (self.tokens > 0).then(|| speed(self.tokens, "tokens"));
+        let [share, units, tokens] = [share, units, tokens].map(Option::unwrap_or_default);
+        format!("{done}{total} {unit}{share}{units}{tokens}")
     }
 
     fn message(&self) -> String {
@@ -146,7 +138,6 @@ pub(crate) struct Display {
 }
 
 impl Display {
-    /// Shows a bar on a terminal, otherwise lines, as the options say.
     pub(crate) fn new(args: &GlobalArgs) -> Self {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
         let has_bar = !args.quiet && is_plain && std::io::stderr().is_terminal();
@@ -158,7 +149,6 @@ impl Display {
         *lock(&self.note) = Some(note);
     }
 
-    /// Writes the progress into the note, at most once a second.
     fn keep(&self, state: &mut StageProgress) {
         let is_due = state.noted.is_none_or(|last| last.elapsed() >= BETWEEN_NOTES);
         if let (Some(note), true) = (&*lock(&self.note), is_due) {

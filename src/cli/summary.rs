@@ -216,13 +216,12 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
             continue;
         };
         // The run's own figures if thresholds were found, otherwise the pilot's estimate.
-        let share = |audit: &CascadeAudit| 1.0 - audit.dropped as f64 / audit.documents as f64;
         let done = selections.get(&language).and_then(|selection| selection.cascade.as_ref());
-        let (encoded, cost) = match (done, result.candidate()) {
-            (Some(audit), _) => (share(audit), audit.cost),
-            (None, Some(pilot)) => (pilot.encoded_share, pilot.cost),
-            (None, None) => (1.0, 1.0),
-        };
+        let pilot =
+            result.candidate().map_or((1.0, 1.0), |pilot| (pilot.encoded_share, pilot.cost));
+        let (encoded, cost) = done.map_or(pilot, |audit| {
+            (1.0 - audit.dropped as f64 / audit.documents as f64, audit.cost)
+        });
         rows.push(cells([&language, &pass, &result.pilot, &percent(encoded), &percent(cost)]));
     }
     if !rows.is_empty() {
@@ -356,10 +355,8 @@ pub(crate) fn print_samples(samples: &[LanguageSample]) {
 
 pub(crate) fn print_report(written: &WrittenReport) {
     let rows = written.languages.iter().flat_map(|language| {
-        let row = |(name, kept): (&String, &u64)| {
-            cells([name, &language.language, &language.documents, kept])
-        };
-        language.selected.iter().map(row)
+        let selected = language.selected.iter();
+        selected.map(|(name, kept)| cells([name, &language.language, &language.documents, kept]))
     });
     titled_table(["selection", "language", "documents", "kept"], rows);
     for note in &written.notes {

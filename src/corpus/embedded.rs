@@ -1,6 +1,7 @@
 //! A run with complete embeddings, from which every stage after the embed stage starts.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Display;
 
 use crate::work::score_keys;
 use polysift_base::error::{Error, Result};
@@ -39,7 +40,7 @@ impl Embedded {
 
     /// Reads a run that all of `heads` have scored; [`Error::Missing`] if scores of a shard lack,
     /// or if the score stage has not run at all: without heads it writes no scores.
-    pub fn scored(run: &RunDir, heads: &[&str]) -> Result<Self> {
+    pub fn scored<S: Display>(run: &RunDir, heads: impl IntoIterator<Item = S>) -> Result<Self> {
         let embedded = Self::of(run)?;
         all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
         if run.frozen_settings(Stage::Score)?.is_none() {

@@ -175,34 +175,18 @@ impl Heads {
         (values, offsets): (&[f32], &[usize]),
         scratch: &mut ScoreScratch,
     ) -> Result<Vec<Option<DocumentScore>>> {
-        let checked = |language: &str| {
-            let Some(Loaded { path, head }) = self.loaded(name, language) else { return Ok(None) };
-            let Some(head) = head.as_embedding() else { return Ok(None) };
-            if width > 0 {
-                head.check_hidden_size(path, width)?;
-            }
-            Ok::<_, Error>(Some(head))
-        };
-        if languages.iter().all(|language| *language == languages[0]) {
-            return match languages.first().map_or(Ok(None), |language| checked(language))? {
-                Some(head) => head.score_with(values, offsets, scratch),
-                None => Ok(vec![None; languages.len()]),
-            };
-        }
         let mut by_language: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (document, language) in languages.iter().enumerate() {
             by_language.entry(language).or_default().push(document);
         }
         let mut scores = vec![None; languages.len()];
         for (language, documents) in by_language {
-            let Some(head) = checked(language)? else { continue };
-            let (mut own, mut own_offsets) = (Vec::new(), vec![0]);
-            for &document in &documents {
-                let chunks = offsets[document]..offsets[document + 1];
-                own.extend_from_slice(&values[chunks.start * width..chunks.end * width]);
-                own_offsets.push(own.len() / width.max(1));
+            let Some(Loaded { path, head }) = self.loaded(name, language) else { continue };
+            let Some(head) = head.as_embedding() else { continue };
+            if width > 0 {
+                head.check_hidden_size(path, width)?;
             }
-            let scored = head.score_with(&own, &own_offsets, scratch)?;
+            let scored = head.score_with(values, offsets, &documents, scratch)?;
             for (document, score) in documents.into_iter().zip(scored) {
                 scores[document] = score;
             }

@@ -164,17 +164,12 @@ impl ShardRows<'_> {
 
     /// Returns the fate of `row` under the `selection` of its language.
     pub fn fate<'f>(&'f self, row: &Row<'_>, selection: &'f Selection) -> Fate<'f> {
-        let removed_by = |when| self.removed_by(row, when);
-        Fate::of(row.info.num_bytes > 0, removed_by, row.is_dropped, selection, &row.scored)
+        let (config, found) = (self.rows.context.config, self.verdicts.of_row(row.info.row));
+        Fate::of(row.info.num_bytes > 0, config, found, row.is_dropped, selection, &row.scored)
     }
 }
 
-/// Returns the filter that removes a document before or after the thresholds, by what is `found`.
-pub fn removing<'f>(
-    config: &RunConfig,
-    found: &'f [FoundRow],
-    when: FilterWhen,
-) -> Option<&'f str> {
+fn removing<'f>(config: &RunConfig, found: &'f [FoundRow], when: FilterWhen) -> Option<&'f str> {
     let removes = |found: &&FoundRow| {
         let filter = config.filters.get(&found.filter);
         found.action == FilterAction::Remove && filter.is_some_and(|f| f.when() == when)
@@ -198,10 +193,11 @@ pub enum Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    /// Decides the fate of a document; `removed_by` names its filter before or after thresholds.
+    /// Decides the fate of a document of which filters `found` this.
     pub fn of(
         has_text: bool,
-        removed_by: impl Fn(FilterWhen) -> Option<&'a str>,
+        config: &RunConfig,
+        found: &'a [FoundRow],
         is_dropped: bool,
         selection: &'a Selection,
         scored: &ScoredDocument<'_>,
@@ -209,13 +205,13 @@ impl<'a> Fate<'a> {
         if !has_text {
             return Self::NoText;
         }
-        if let Some(filter) = removed_by(FilterWhen::Before) {
+        if let Some(filter) = removing(config, found, FilterWhen::Before) {
             return Self::Filtered(filter);
         }
         if is_dropped {
             return Self::Dropped;
         }
-        match (selection.decide(scored), removed_by(FilterWhen::After)) {
+        match (selection.decide(scored), removing(config, found, FilterWhen::After)) {
             (Decision::Kept { .. }, Some(filter)) => Self::Filtered(filter),
             (Decision::Kept { retentions }, None) => Self::Kept(retentions),
             (removed @ Decision::Removed { .. }, _) => Self::Removed(removed),

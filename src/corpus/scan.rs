@@ -39,8 +39,7 @@ impl ScoreFiles {
         if !context.config.selection.refine || is_precise(run)? {
             return Ok(Self::Scored);
         }
-        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-        let mut keys = score_keys(&run.plan()?, &heads);
+        let mut keys = score_keys(&run.plan()?, context.config.heads.keys());
         keys.push(ALL_LANGUAGES.to_owned());
         let marked = run.marked(Stage::Refine, &keys)?;
         let Some(at) = marked.iter().position(Option::is_none) else { return Ok(Self::Refined) };
@@ -66,7 +65,6 @@ pub struct ScoredCorpus<'a> {
     shards: Vec<(u64, &'a Shard, usize)>,
     /// By shard; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
-    /// Replaces stored scores of some documents of a shard.
     rescored: Option<&'a RescoredOf<'a>>,
 }
 
@@ -202,7 +200,6 @@ impl Corpus for ScoredCorpus<'_> {
     }
 }
 
-/// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
 fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u64>>> {
     let LeftOut { audited, audit_every, .. } = left_out;
     if audited.is_empty() {

@@ -60,8 +60,7 @@ pub fn thresholds_of(
 
 /// Loads a run with all shards scored and its heads, and checks that its thresholds are possible.
 pub fn scored_run(context: Context<'_>) -> Result<(Embedded, Heads)> {
-    let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(context.run, &names)?;
+    let embedded = Embedded::scored(context.run, context.config.heads.keys())?;
     check_filtered(context, &embedded)?;
     Cascade::of(context, &embedded.plan)?;
     let heads = Heads::load(context, &embedded)?;

@@ -7,11 +7,12 @@ use serde_json::{Value, json};
 
 use crate::context::Context;
 use crate::embedded::{Embedded, all_done};
-use crate::filter::{CONTAMINATED, Finding};
+use crate::filter::{CONTAMINATED, Filter, FilteredDocument, Finding, Verdict, open_filter};
 use crate::left_out::RowSet;
 use polysift_base::error::Result;
+use polysift_base::progress::Stop;
 use polysift_config::{FilterAction, FilterConfig, RunConfig};
-use polysift_data::parts::{VerdictRows, read_verdicts};
+use polysift_data::parts::{FoundRow, VerdictRows, read_verdicts};
 use polysift_runs::run::{RunDir, Shard, Stage};
 use polysift_text::decontamination::cut_by_both;
 
@@ -112,13 +113,11 @@ pub(crate) fn verdicts_of(
     Ok(VerdictRows::merged(&all))
 }
 
-/// Returns the rows with `verdicts` of filters that remove them before thresholds are computed.
 pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> RowSet {
     let removes = |name: &str| config.filters.get(name).is_some_and(FilterConfig::removes_before);
     RowSet::removed(verdicts, removes)
 }
 
-/// Reads the rows of `shard` that filters remove before the thresholds of `language` are computed.
 pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) -> Result<RowSet> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(RowSet::default());
@@ -126,16 +125,49 @@ pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) 
     Ok(removed_by_filters(context.config, &verdicts_of(context, shard, Some(language))?))
 }
 
+/// Filters with their settings, by name.
+pub type OpenFilters<'a> = BTreeMap<&'a str, (&'a FilterConfig, Box<dyn Filter>)>;
+
+/// Opens the filters of `config` that look at one document at a time.
+pub fn open_filters(config: &RunConfig) -> Result<OpenFilters<'_>> {
+    let open = |(name, filter)| Ok((name, (filter, open_filter(name, filter)?)));
+    config.row_filters().map(open).collect()
+}
+
+/// Judges `documents` by `filters`; returns what they found, by document and name of the filter.
+/// `url` returns the URL of a document for a filter; `count` takes every verdict.
+pub fn judge<'d, 'f>(
+    filters: &OpenFilters<'f>,
+    documents: &[FilteredDocument<'d>],
+    url: impl Fn(&FilterConfig, usize) -> Option<&'d str>,
+    stop: &Stop,
+    mut count: impl FnMut(&'f str, usize, &Verdict),
+) -> Result<Vec<Vec<FoundRow>>> {
+    let mut found: Vec<Vec<_>> = documents.iter().map(|_| Vec::new()).collect();
+    for (&name, (config, filter)) in filters {
+        let is_seen = |at: &usize| config.is_for(documents[*at].language);
+        let places: Vec<usize> = (0..documents.len()).filter(is_seen).collect();
+        let seen = |&at: &usize| FilteredDocument { url: url(config, at), ..documents[at] };
+        let seen: Vec<FilteredDocument<'_>> = places.iter().map(seen).collect();
+        for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
+            count(name, at, &verdict);
+            found[at].extend(verdict.finding.map(|finding| (name, config.action, finding)));
+        }
+    }
+    let rows = documents.iter().zip(found).map(|(document, mut found)| {
+        decide(document.text.unwrap_or_default(), &mut found);
+        found.into_iter().map(|(name, action, finding)| finding.row(name, action)).collect()
+    });
+    Ok(rows.collect())
+}
+
 /// Turns the actions of the filters that `found` one document with `text`, in the order of their
 /// names, into what happens to it. If several filters cut the text, the intersection of their
 /// pieces remains and is stored with the last of them; a document with nothing left is removed.
-pub fn decide<'f>(
-    text: &str,
-    found: impl Iterator<Item = (&'f mut FilterAction, &'f mut Finding)>,
-) {
+fn decide(text: &str, found: &mut [(&str, FilterAction, Finding)]) {
     // The pieces that all filters so far leave, and whether all of them look for benchmarks.
     let mut before: Option<(Vec<Range<usize>>, bool)> = None;
-    for (action, finding) in found.filter(|(action, _)| **action == FilterAction::Cut) {
+    for (_, action, finding) in found.iter_mut().filter(|it| it.1 == FilterAction::Cut) {
         *action = FilterAction::Remove;
         let Some(own) = finding.pieces.take() else { continue };
         let by_index = finding.reason == CONTAMINATED;

@@ -1,6 +1,7 @@
 //! The stages of a run, and the units of work of each, which the processes that work in the run
 //! directory share.
 
+use std::fmt::Display;
 use std::sync::Mutex;
 
 use rayon::prelude::*;
@@ -163,9 +164,9 @@ impl StageWork {
 }
 
 /// Returns the keys of the scores of all shards by `heads`, head by head.
-pub fn score_keys(plan: &Plan, heads: &[&str]) -> Vec<String> {
-    let of_head = |head| plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name));
-    heads.iter().flat_map(of_head).collect()
+pub fn score_keys<S: Display>(plan: &Plan, heads: impl IntoIterator<Item = S>) -> Vec<String> {
+    let of_head = |head: S| plan.shards.iter().map(move |shard| format!("{head}/{}", shard.name));
+    heads.into_iter().flat_map(of_head).collect()
 }
 
 /// Returns the plan indices of the shards of this process's task, largest first.

@@ -14,8 +14,8 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{read_text, stamp};
 use polysift_base::progress::Stop;
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, MatchedFile, TableRow, for_each_listed, is_table, list_files,
-    read_table, table_at,
+    ColumnKind, ColumnRequest, InputFile, MatchedFile, TableRow, for_each_listed, is_table,
+    list_files, read_table,
 };
 use polysift_text::decontamination::{
     BenchmarkItem, IndexBuilder, IndexSettings, Normalisation, Numbers, TaskCounts,
@@ -202,7 +202,8 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
                 return Err(Error::config(list.path.to_string_lossy(), reason));
             }
             let mut add = |row: TableRow<'_>| set.add_item(&mut builder, row, language);
-            read_table(&table_at(&list.path, name)?, &set.columns(), None, stop, &mut add)?;
+            let table = InputFile::at(&list.path, name, None)?;
+            read_table(&table, &set.columns(), None, stop, &mut add)?;
         }
     }
     for list in list_files(&request.ignore, &[])? {

@@ -60,13 +60,15 @@ pub(super) struct LayerKind {
     pub(super) rope: Option<usize>,
 }
 
-/// Tensor names in which families differ, each after one of `prefixes`; `{i}` is the index of the
-/// layer. Weights end in `.weight`, biases in `.bias`.
+/// Tensor names in which families differ, each after one of `prefixes`. Weights end in `.weight`,
+/// biases in `.bias`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Names {
     pub(super) prefixes: &'static [&'static str],
     pub(super) words: &'static str,
     pub(super) embedding_norm: &'static str,
+    /// Precedes the names below; `{i}` is the index of the layer.
+    pub(super) layer: &'static str,
     /// One tensor for all three maps, or one each for queries, keys and values.
     pub(super) query_key_value: TensorsOfMap,
     pub(super) attention_output: TensorsOfMap,
@@ -77,8 +79,8 @@ pub(super) struct Names {
     pub(super) norm_bias: bool,
 }
 
-/// Names of the tensors whose outputs a map concatenates, and whether they have biases.
-pub(super) type TensorsOfMap = (&'static [&'static str], bool);
+/// Names, as words, of the tensors whose outputs a map concatenates, and whether they have biases.
+pub(super) type TensorsOfMap = (&'static str, bool);
 
 impl Positions {
     pub(super) fn rows(self) -> usize {

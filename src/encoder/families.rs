@@ -53,12 +53,9 @@ struct Config {
     head_dim: Option<usize>,
     layer_norm_eps: Option<f64>,
     norm_eps: Option<f64>,
-    #[serde(default)]
-    attention_bias: bool,
-    #[serde(default)]
-    mlp_bias: bool,
-    #[serde(default)]
-    norm_bias: bool,
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
+    norm_bias: Option<bool>,
     local_attention: Option<usize>,
     sliding_window: Option<usize>,
     layer_types: Option<Vec<Value>>,
@@ -91,30 +88,24 @@ const BERT: Names = Names {
     prefixes: &["", "bert.", "roberta."],
     words: "embeddings.word_embeddings",
     embedding_norm: "embeddings.LayerNorm",
-    query_key_value: (
-        &[
-            "encoder.layer.{i}.attention.self.query",
-            "encoder.layer.{i}.attention.self.key",
-            "encoder.layer.{i}.attention.self.value",
-        ],
-        true,
-    ),
-    attention_output: (&["encoder.layer.{i}.attention.output.dense"], true),
-    attention_norm: "encoder.layer.{i}.attention.output.LayerNorm",
-    intermediate: (&["encoder.layer.{i}.intermediate.dense"], true),
-    output: (&["encoder.layer.{i}.output.dense"], true),
-    output_norm: "encoder.layer.{i}.output.LayerNorm",
+    layer: "encoder.layer.{i}.",
+    query_key_value: ("attention.self.query attention.self.key attention.self.value", true),
+    attention_output: ("attention.output.dense", true),
+    attention_norm: "attention.output.LayerNorm",
+    intermediate: ("intermediate.dense", true),
+    output: ("output.dense", true),
+    output_norm: "output.LayerNorm",
     norm_bias: true,
 };
 
 const GTE: Names = Names {
     prefixes: &["", "new.", "gte."],
-    query_key_value: (&["encoder.layer.{i}.attention.qkv_proj"], true),
-    attention_output: (&["encoder.layer.{i}.attention.o_proj"], true),
-    attention_norm: "encoder.layer.{i}.attn_ln",
-    intermediate: (&["encoder.layer.{i}.mlp.up_gate_proj"], false),
-    output: (&["encoder.layer.{i}.mlp.down_proj"], true),
-    output_norm: "encoder.layer.{i}.mlp_ln",
+    query_key_value: ("attention.qkv_proj", true),
+    attention_output: ("attention.o_proj", true),
+    attention_norm: "attn_ln",
+    intermediate: ("mlp.up_gate_proj", false),
+    output: ("mlp.down_proj", true),
+    output_norm: "mlp_ln",
     ..BERT
 };
 
@@ -122,12 +113,13 @@ const MODERN_BERT: Names = Names {
     prefixes: &["", "model."],
     words: "embeddings.tok_embeddings",
     embedding_norm: "embeddings.norm",
-    query_key_value: (&["layers.{i}.attn.Wqkv"], false),
-    attention_output: (&["layers.{i}.attn.Wo"], false),
-    attention_norm: "layers.{i}.attn_norm",
-    intermediate: (&["layers.{i}.mlp.Wi"], false),
-    output: (&["layers.{i}.mlp.Wo"], false),
-    output_norm: "layers.{i}.mlp_norm",
+    layer: "layers.{i}.",
+    query_key_value: ("attn.Wqkv", false),
+    attention_output: ("attn.Wo", false),
+    attention_norm: "attn_norm",
+    intermediate: ("mlp.Wi", false),
+    output: ("mlp.Wo", false),
+    output_norm: "mlp_norm",
     norm_bias: false,
 };
 
@@ -173,18 +165,16 @@ impl Config {
 
     /// Refuses sizes whose weights exceed `bytes` bytes even at four bits a value.
     fn check_sizes(&self, bytes: u64) -> Result<(), String> {
-        let Self { hidden_size, intermediate_size, vocab_size, num_hidden_layers, .. } = self;
-        let [h, f, v, n] = [hidden_size, intermediate_size, vocab_size, num_hidden_layers]
-            .map(|&size| size as f64);
+        let (h, f) = (self.hidden_size as f64, self.intermediate_size as f64);
+        let (v, n) = (self.vocab_size as f64, self.num_hidden_layers as f64);
         // The entries of a layer in the header have 256 bytes and more.
-        let layer = (2.0 * h * h + h * f) + 256.0;
-        let reason = || {
-            format!(
-                "num_hidden_layers {num_hidden_layers}, hidden_size {hidden_size}, intermediate_size \
-                 {intermediate_size} and vocab_size {vocab_size} are more than {bytes} bytes of weights"
-            )
-        };
-        (v * h / 2.0 + n * layer <= bytes as f64).then_some(()).ok_or_else(reason)
+        if v * h / 2.0 + n * (2.0 * h * h + h * f + 256.0) <= bytes as f64 {
+            return Ok(());
+        }
+        Err(format!(
+            "num_hidden_layers {n}, hidden_size {h}, intermediate_size {f} and vocab_size {v} are \
+             more than {bytes} bytes of weights"
+        ))
     }
 
     /// Returns what all families share; the rest is as in BERT: positions from 0, and post-norms.
@@ -255,7 +245,7 @@ impl Config {
             let (window, rope) = if is_full { (None, 0) } else { (Some(window), 1) };
             layers.push(LayerKind { window, rope: Some(rope) });
         }
-        let with = |(names, _): TensorsOfMap, bias| (names, bias);
+        let with = |(names, _): TensorsOfMap, bias: Option<bool>| (names, bias == Some(true));
         Ok(Architecture {
             positions: Positions::None,
             num_token_types: 0,
@@ -269,7 +259,7 @@ impl Config {
                 attention_output: with(MODERN_BERT.attention_output, self.attention_bias),
                 intermediate: with(MODERN_BERT.intermediate, self.mlp_bias),
                 output: with(MODERN_BERT.output, self.mlp_bias),
-                norm_bias: self.norm_bias,
+                norm_bias: self.norm_bias == Some(true),
                 ..MODERN_BERT
             },
             ..self.base()
@@ -333,12 +323,9 @@ impl Config {
                 only(&format!("{name}.{key}"), value, one)?;
             }
         }
-        let sound = |value: f64| value.is_finite() && value > 0.0;
-        if sound(rope.theta) && sound(rope.divisor) {
-            Ok(rope)
-        } else {
-            Err(format!("rope_theta is {theta} with the divisor {}", rope.divisor))
-        }
+        let is_sound = [rope.theta, rope.divisor].iter().all(|v| v.is_finite() && *v > 0.0);
+        let wrong = || format!("rope_theta is {theta} with the divisor {}", rope.divisor);
+        is_sound.then_some(rope).ok_or_else(wrong)
     }
 }
 

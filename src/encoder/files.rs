@@ -48,7 +48,6 @@ pub struct ModelFiles {
     pub classifier: Option<Classifier>,
     pub(super) weights: Arc<[Blob]>,
     tokenizer: Blob,
-    /// The file that asks for lower-cased texts.
     lower_case: Option<PathBuf>,
 }
 

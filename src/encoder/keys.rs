@@ -123,7 +123,6 @@ pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
     (is_one || one.is_empty() && is_off(value)).then_some(()).ok_or_else(reason)
 }
 
-/// Returns true if a value turns its option off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null => true,

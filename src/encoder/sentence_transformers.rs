@@ -15,10 +15,9 @@ use polysift_base::error::{Error, Result};
 use polysift_config::Pooling;
 
 const WEIGHTS: &str = "model.safetensors";
-/// The Transformer module's configuration is `sentence_bert_config.json`, or has the name of one of
-/// these in older versions.
-const LIMITS: [&str; 7] =
-    ["bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet"];
+/// The Transformer module's configuration is `sentence_bert_config.json`, or has the name of another
+/// supported family in older versions.
+const LIMITS: [&str; 4] = ["bert", "roberta", "camembert", "xlm-roberta"];
 
 /// A value and the file that states it, or `None` if no file does.
 pub(super) type Said<T> = Option<(T, PathBuf)>;

@@ -252,8 +252,8 @@ impl<'a> Weights<'a> {
                 }
             }
         }
-        let norm = self.norm(names.embedding_norm, 0)?;
-        let final_norm = self.architecture.pre_norm.then(|| self.norm("final_norm", 0));
+        let norm = self.norm(names.embedding_norm)?;
+        let final_norm = self.architecture.pre_norm.then(|| self.norm("final_norm"));
         Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
@@ -273,21 +273,20 @@ impl<'a> Weights<'a> {
         }
         // A pre-norm model's first layer has none, because the embedding ends with a norm.
         let has_norm = i > 0 || !pre_norm;
-        let attention_norm = || self.norm(names.attention_norm, i);
+        let norm = |name| self.norm(&self.of_layer(name, i));
         Ok(Layer {
             query_key_value: linear(self.linear(names.query_key_value, i, 3 * h, h)?),
             attention_output: linear(self.linear(names.attention_output, i, h, h)?),
-            attention_norm: has_norm.then(attention_norm).transpose()?,
+            attention_norm: has_norm.then(|| norm(names.attention_norm)).transpose()?,
             intermediate: linear(intermediate),
             output: linear(self.linear(names.output, i, h, f)?),
-            output_norm: self.norm(names.output_norm, i)?,
+            output_norm: norm(names.output_norm)?,
         })
     }
 
-    /// Reads a norm, of layer `i` if `name` contains `{i}`. Its bias is 0 if the model has none.
-    fn norm(&self, name: &str, i: usize) -> Result<NormWeights> {
+    /// Reads a norm. Its bias is 0 if the model has none.
+    fn norm(&self, name: &str) -> Result<NormWeights> {
         let Architecture { width, norm_eps, names, .. } = self.architecture;
-        let name = of_layer(name, i);
         let beta = if names.norm_bias {
             self.tensor(&format!("{name}.bias"), &[*width])?
         } else {
@@ -306,9 +305,9 @@ impl<'a> Weights<'a> {
         inputs: usize,
     ) -> Result<LinearWeights> {
         let (mut weight, mut bias) = (Vec::new(), Vec::new());
-        let outputs = outputs / names.len();
-        for name in names {
-            let name = of_layer(name, i);
+        let outputs = outputs / names.split(' ').count();
+        for name in names.split(' ') {
+            let name = self.of_layer(name, i);
             weight.extend(self.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
             if has_bias {
                 bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
@@ -317,6 +316,10 @@ impl<'a> Weights<'a> {
             }
         }
         Ok(LinearWeights { weight, bias })
+    }
+
+    fn of_layer(&self, name: &str, i: usize) -> String {
+        self.architecture.names.layer.replace("{i}", &i.to_string()) + name
     }
 
     /// Finds a tensor and the index of its blob.
@@ -342,10 +345,6 @@ impl<'a> Weights<'a> {
 pub(super) fn header(blob: &Blob) -> Result<SafeTensors<'_>> {
     let wrong = |e| Error::model(&blob.path, format!("is not a whole safetensors file: {e}"));
     SafeTensors::deserialize(blob.bytes()).map_err(wrong)
-}
-
-fn of_layer(name: &str, i: usize) -> String {
-    name.replace("{i}", &i.to_string())
 }
 
 /// Reads a tensor of floats of exactly `shape`; see [`check`].

@@ -19,7 +19,8 @@ use polysift_config::{
 };
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowReader, dense, read_table,
+    ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowGroup, RowReader, dense,
+    read_table,
 };
 use polysift_remote::{RepoType, Repository};
 use polysift_tokenizer::Tokenizer;
@@ -156,7 +157,10 @@ impl TokenCounter {
         let (num_rows, _) = table?;
         writer.flush(progress)?;
         writer.writer.finish()?;
-        let data_bytes = file.decoded_bytes()?.unwrap_or(read_bytes);
+        let decoded = |groups: Vec<RowGroup>| {
+            groups.iter().map(|group| group.decoded_bytes).fold(0, u64::saturating_add)
+        };
+        let data_bytes = file.row_groups()?.map_or(read_bytes, decoded);
         let fields = match file.format {
             Format::JsonLines(_) => {
                 let columns = JsonColumns::infer(file, &self.input)?;

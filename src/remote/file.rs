@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use bytes::Bytes;
 
 use crate::Object;
-use crate::windows::{MAX_WINDOWS, Windows};
+use crate::windows::Windows;
 use polysift_base::error::Result;
 use polysift_base::io::FirstError;
 use polysift_base::panics::lock;
@@ -43,7 +43,7 @@ impl RemoteFile {
 
     fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         let length = object.size();
-        let windows = Arc::new(Mutex::new(Windows::limited(object, streams, MAX_WINDOWS)));
+        let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
         Self { windows, failure: FirstError::default(), tail: None, length }
     }
 

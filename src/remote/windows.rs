@@ -15,8 +15,8 @@ use polysift_base::error::Result;
 pub(super) const AHEAD_BYTES: u64 = 32 << 20;
 /// Minimum bytes of a window, which applies if there are more streams than fit.
 const SMALLEST_WINDOW: u64 = 64 << 10;
-/// Maximum number of windows that are laid out at a time: 512 GiB of one range.
-pub(super) const MAX_WINDOWS: usize = 1 << 16;
+/// Maximum number of windows: 512 GiB of one range. What lies beyond is read by exact requests.
+const MAX_WINDOWS: usize = 1 << 16;
 /// Maximum gap in bytes between two windows that is fetched and discarded to save a request.
 const GAP_BYTES: u64 = 128 << 10;
 
@@ -30,10 +30,6 @@ pub(super) struct Windows {
     /// The current window of each stream; earlier ones are no longer needed.
     current: Vec<usize>,
     fetches: Vec<Fetch>,
-    limit: usize,
-    /// The part of a range that is not laid out yet. Of several such ranges it is the last; the
-    /// others are read by exact requests.
-    rest: Range<u64>,
 }
 
 #[derive(Debug)]
@@ -61,30 +57,26 @@ enum FetchState {
 }
 
 impl Windows {
-    /// Lays out at most `limit` windows for the ranges in `streams`, as far as the object has them.
-    pub(super) fn limited(object: Object, streams: &[Vec<Range<u64>>], limit: usize) -> Self {
+    /// Lays out windows for the ranges in `streams`, as far as the object has them.
+    pub(super) fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
         let window_bytes = AHEAD_BYTES / (2 * streams.len().max(1)) as u64;
         let window_bytes = window_bytes.clamp(SMALLEST_WINDOW, LARGEST_WINDOW);
-        let (mut all, mut current, mut rest) = (Vec::new(), Vec::new(), 0..0);
+        let (mut all, mut current) = (Vec::new(), Vec::new());
         for (stream, ranges) in streams.iter().enumerate() {
             current.push(all.len());
             for range in ranges {
-                let end = range.end.min(object.size());
-                let room = (limit - all.len()) as u64 * window_bytes;
-                let laid_out = end.min(range.start.saturating_add(room));
-                for start in (range.start..laid_out).step_by(window_bytes as usize) {
-                    let range = start..laid_out.min(start + window_bytes);
+                let room = (MAX_WINDOWS - all.len()) as u64 * window_bytes;
+                let end = range.end.min(object.size()).min(range.start.saturating_add(room));
+                for start in (range.start..end).step_by(window_bytes as usize) {
+                    let range = start..end.min(start + window_bytes);
                     all.push(ReadWindow { range, stream, fetch: 0 });
-                }
-                if laid_out < end {
-                    rest = laid_out..end;
                 }
             }
         }
         let mut by_start: Vec<usize> = (0..all.len()).collect();
         by_start.sort_by_key(|&window| all[window].range.start);
         let fetches = fetches(&mut all, &by_start, window_bytes);
-        Self { object, all, by_start, current, fetches, limit, rest }
+        Self { object, all, by_start, current, fetches }
     }
 
     /// Returns the bytes that are in memory or being fetched.
@@ -112,10 +104,6 @@ impl Windows {
 
     /// Returns 1 to `most` bytes at `offset`; outside announced ranges, it requests exactly these.
     pub(super) fn some_bytes(&mut self, offset: u64, most: usize) -> Result<Bytes> {
-        if self.rest.contains(&offset) {
-            let rest = offset..self.rest.end;
-            *self = Self::limited(self.object.clone(), &[vec![rest]], self.limit);
-        }
         let end = self.object.size().min(offset.saturating_add(most as u64));
         let next = self.by_start.partition_point(|&i| self.all[i].range.start <= offset);
         let window = next.checked_sub(1).map(|last| self.by_start[last]);

@@ -43,7 +43,7 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         // If an earlier call had such a filter, this is refused unless `--redo` discarded its work.
         return run.check_frozen(Stage::Deduplicate, &duplicate_settings(config));
     };
-    let embedded = Embedded::scored(run, &[near.head])?;
+    let embedded = Embedded::scored(run, [near.head])?;
     check_row_filtered(context, &embedded)?;
     context.freeze(Stage::Deduplicate, &duplicate_settings(config))?;
     let languages = deduplicated(config, embedded.languages());

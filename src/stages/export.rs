@@ -129,8 +129,7 @@ fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> R
 /// Exports every shard that is not exported yet.
 pub fn export(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
-    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(run, &names)?;
+    let embedded = Embedded::scored(run, config.heads.keys())?;
     check_filtered(context, &embedded)?;
     check_place(config, run.root(), &embedded.plan.shards)?;
     let selections = stored_selections(run, embedded.languages())?;

@@ -12,11 +12,9 @@ use crate::filter_counts::{FilterCounts, ShardVerdicts};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
 use polysift_base::progress::Stop;
-use polysift_config::{FilterAction, FilterConfig, FilterKind, IdsConfig, ListMode, RunConfig};
-use polysift_corpus::filter::{
-    Filter, FilteredDocument, Finding, RobotsVerdict, digests, open_filter,
-};
-use polysift_corpus::verdicts::{FILTERS, REPORTS, decide};
+use polysift_config::{FilterConfig, FilterKind, IdsConfig, ListMode, RunConfig};
+use polysift_corpus::filter::{FilteredDocument, RobotsVerdict, Verdict, digests, open_filter};
+use polysift_corpus::verdicts::{FILTERS, OpenFilters, REPORTS, judge, open_filters};
 use polysift_corpus::{Context, Embedded, StageWork, Texts};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::read_documents;
@@ -35,21 +33,20 @@ pub fn filter(context: Context<'_>) -> Result<()> {
         return Ok(());
     }
     let embedded = Embedded::of(run)?;
-    let open = |(name, filter)| Ok((name, (filter, open_filter(name, filter)?)));
-    let mut filters = OpenFilters(config.row_filters().map(open).collect::<Result<_>>()?);
-    context.freeze(Stage::Filter, &filters.settings()?)?;
+    let mut filters = open_filters(config)?;
+    context.freeze(Stage::Filter, &settings(&filters)?)?;
     let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
     if !work.is_over() {
-        for (_, filter) in filters.0.values_mut() {
+        for (_, filter) in filters.values_mut() {
             filter.prepare(context.stop)?;
         }
     }
     let rows = |place: usize| Some(embedded.summaries[place].rows);
     work.for_all(context, "documents", rows, |context, place| {
-        filters.filter_shard(context, &embedded.plan.shards[place])
+        filter_shard(context, &filters, &embedded.plan.shards[place])
     })?;
     if run.try_finish(Stage::Filter, &work.items.keys)? && !run.is_done(Stage::Filter, REPORTS)? {
-        filters.write_reports(context, &embedded.plan)?;
+        write_reports(context, &filters, &embedded.plan)?;
     }
     Ok(())
 }
@@ -78,168 +75,139 @@ pub fn check_robots(
     Ok(verdicts)
 }
 
-struct OpenFilters<'a>(BTreeMap<&'a str, (&'a FilterConfig, Box<dyn Filter>)>);
-
-impl<'a> OpenFilters<'a> {
-    /// Returns the settings that the verdicts depend on, including digests of the lists.
-    fn settings(&self) -> Result<serde_json::Value> {
-        let digests = self.0.iter().map(|(name, (_, filter))| Ok((*name, digests(&**filter)?)));
-        let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
-        let filters: BTreeMap<&str, &FilterConfig> =
-            self.0.iter().map(|(name, (config, _))| (*name, *config)).collect();
-        Ok(json!({FILTERS: filters, "lists": lists}))
-    }
-
-    fn filter_shard(&self, context: Context<'_>, shard: &Shard) -> Result<ShardMarker> {
-        let (run, input) = (context.run, &context.config.input);
-        let embedded = run.done(Stage::Embed, &shard.name)?;
-        let (mut verdicts, mut counts) = (ShardVerdicts::default(), BTreeMap::new());
-        let file = shard.input()?;
-        let configs = || self.0.values().map(|(config, _)| *config);
-        let open = |name| Ok((name, ColumnValues::open(&file, input, name, ColumnKind::Text)?));
-        let urls = configs().filter_map(FilterConfig::url_column);
-        let mut urls: BTreeMap<&str, ColumnValues<'_>> = urls.map(open).collect::<Result<_>>()?;
-        let needs_text = configs().any(FilterConfig::needs_text);
-        let mut texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
-        for part in &embedded.files {
-            let documents = read_documents(&run.path(&part.path))?;
-            for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
-                context.stop.check()?;
-                let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
-                let documents: Vec<_> = block.map(|at| documents.get(at)).collect();
-                let of_column = |(&name, column): (&&'a str, &mut ColumnValues<'_>)| {
-                    let mut url =
-                        |it: &DocumentInfo<'_>| Ok(column.value(it.row)?.map(str::to_owned));
-                    Ok((name, documents.iter().map(&mut url).collect::<Result<_>>()?))
-                };
-                let urls = urls.iter_mut().map(of_column).collect::<Result<_>>()?;
-                let texts = texts.as_mut().map_or(Ok(Vec::new()), |texts| {
-                    documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect()
-                })?;
-                let block = Block { documents, urls, texts };
-                self.judge(&block, context.stop, &mut counts, &mut verdicts)?;
-            }
-            context.progress.advance(documents.len() as u64, 0);
-        }
-        let mut marker = ShardMarker { rows: embedded.rows, ..ShardMarker::default() };
-        for (name, by_language) in &counts {
-            let found = by_language.values().map(|found| found.found.documents).sum();
-            marker.counts.insert((*name).to_owned(), found);
-        }
-        context.check_held()?;
-        marker.files.push(verdicts.write(context, &run.verdicts_file(shard))?);
-        marker.files.push(run.write_json(&run.verdict_counts_file(shard), &counts)?);
-        Ok(marker)
-    }
-
-    /// Adds the findings in a `block` to `verdicts`, sorted by document and name of the filter;
-    /// counts all judged documents.
-    fn judge(
-        &self,
-        block: &Block<'_, 'a>,
-        stop: &Stop,
-        counts: &mut BTreeMap<&'a str, CountsByLanguage>,
-        verdicts: &mut ShardVerdicts,
-    ) -> Result<()> {
-        let mut found: Vec<(usize, &'a str, FilterAction, Finding)> = Vec::new();
-        for (&name, (config, filter)) in &self.0 {
-            let counts = counts.entry(name).or_default();
-            let places: Vec<usize> = (0..block.documents.len())
-                .filter(|&at| config.is_for(block.documents[at].language))
-                .collect();
-            let urls = config.url_column().and_then(|name| block.urls.get(name));
-            let seen = |&at: &usize| {
-                let DocumentInfo { id, language, .. } = block.documents[at];
-                let text = block.texts.get(at).and_then(Option::as_deref);
-                let url = urls.and_then(|urls| urls[at].as_deref());
-                FilteredDocument { id, language, url, text }
-            };
-            let seen: Vec<FilteredDocument<'_>> = places.iter().map(seen).collect();
-            for (at, verdict) in places.into_iter().zip(filter.judge(&seen, stop)?) {
-                let document = block.documents[at];
-                let language = document.language.to_owned();
-                counts.entry(language).or_default().count(document, &verdict);
-                found.extend(verdict.finding.map(|finding| (at, name, config.action, finding)));
-            }
-        }
-        found.sort_by_key(|(at, name, ..)| (*at, *name));
-        for of_document in found.chunk_by_mut(|a, b| a.0 == b.0) {
-            let at = of_document[0].0;
-            let text = block.texts.get(at).and_then(Option::as_deref).unwrap_or_default();
-            decide(text, of_document.iter_mut().map(|(_, _, action, finding)| (action, finding)));
-            for (_, filter, action, finding) in &*of_document {
-                verdicts.push(&block.documents[at], finding.row(filter, *action));
-            }
-        }
-        Ok(())
-    }
-
-    fn write_reports(&self, context: Context<'_>, plan: &Plan) -> Result<()> {
-        let run = context.run;
-        let mut reports: BTreeMap<String, CountsByLanguage> = BTreeMap::new();
-        for shard in &plan.shards {
-            let path = run.verdict_counts_file(shard);
-            let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
-            let counts: BTreeMap<String, CountsByLanguage> =
-                run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
-            for (name, by_language) in counts {
-                let report = reports.entry(name).or_default();
-                for (language, found) in by_language {
-                    report.entry(language).or_default().add(found);
-                }
-            }
-        }
-        let mut marker = ShardMarker::default();
-        for (&name, (config, filter)) in &self.0 {
-            let mut languages = reports.remove(name).unwrap_or_default();
-            let mut total = FilterCounts::default();
-            for found in languages.values_mut() {
-                total.add(found.clone());
-                found.keep_for_report();
-            }
-            if total.seen.documents == 0 && !plan.shards.is_empty() {
-                tracing::warn!(filter = name, "it looked at no document: none is in its languages");
-            }
-            let leaks = filter.leaks(&total.ngrams);
-            total.keep_for_report();
-            let mut report = json!({"settings": config, "total": total, "languages": languages});
-            // With `languages`, the filter does not look for ids among the other documents.
-            if config.languages.is_empty()
-                && let Some(listed) = filter.num_listed_ids(context.stop)?
-            {
-                let found = match config.kind {
-                    FilterKind::Ids(IdsConfig { mode: ListMode::Include, .. }) => {
-                        total.seen.documents - total.found.documents
-                    }
-                    _ => total.found.documents,
-                };
-                let unmatched = listed.saturating_sub(found);
-                report["ids"] = json!({"listed": listed, "unmatched_at_least": unmatched});
-                if unmatched > 0 {
-                    tracing::warn!(
-                        filter = name,
-                        "at least {unmatched} of {listed} listed ids match no document"
-                    );
-                }
-            }
-            if let Some(leaks) = leaks {
-                report["leaks"] = leaks.report;
-                let line = |item: &serde_json::Value| format!("{item}\n");
-                let lines: String = leaks.items.iter().map(line).collect();
-                let path = run.path(format!("filters/{name}.items.jsonl"));
-                let stamp = write_atomic(&path, lines.as_bytes())?;
-                marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));
-            }
-            marker.files.push(run.write_json(&run.filter_report_file(name), &report)?);
-        }
-        run.mark_shard(Stage::Filter, REPORTS, &marker)
-    }
+fn settings(filters: &OpenFilters<'_>) -> Result<serde_json::Value> {
+    let digests = filters.iter().map(|(name, (_, filter))| Ok((*name, digests(&**filter)?)));
+    let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
+    let filters: BTreeMap<&str, &FilterConfig> =
+        filters.iter().map(|(name, (config, _))| (*name, *config)).collect();
+    Ok(json!({FILTERS: filters, "lists": lists}))
 }
 
-struct Block<'d, 'a> {
-    documents: Vec<DocumentInfo<'d>>,
-    /// By column name.
-    urls: BTreeMap<&'a str, Vec<Option<String>>>,
-    /// Empty if no filter needs texts.
-    texts: Vec<Option<String>>,
+fn filter_shard<'a>(
+    context: Context<'_>,
+    filters: &OpenFilters<'a>,
+    shard: &Shard,
+) -> Result<ShardMarker> {
+    let (run, input) = (context.run, &context.config.input);
+    let embedded = run.done(Stage::Embed, &shard.name)?;
+    let mut verdicts = ShardVerdicts::default();
+    let mut counts: BTreeMap<&'a str, CountsByLanguage> = BTreeMap::new();
+    let file = shard.input()?;
+    let configs = || filters.values().map(|(config, _)| *config);
+    let open = |name| Ok((name, ColumnValues::open(&file, input, name, ColumnKind::Text)?));
+    let urls = configs().filter_map(FilterConfig::url_column);
+    let mut urls: BTreeMap<&str, ColumnValues<'_>> = urls.map(open).collect::<Result<_>>()?;
+    let needs_text = configs().any(FilterConfig::needs_text);
+    let mut texts = needs_text.then(|| Texts::open(context, shard)).transpose()?;
+    for part in &embedded.files {
+        let documents = read_documents(&run.path(&part.path))?;
+        for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
+            context.stop.check()?;
+            let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
+            let documents: Vec<_> = block.map(|at| documents.get(at)).collect();
+            let of_column = |(&name, column): (&&'a str, &mut ColumnValues<'_>)| {
+                let mut url = |it: &DocumentInfo<'_>| Ok(column.value(it.row)?.map(str::to_owned));
+                Ok((name, documents.iter().map(&mut url).collect::<Result<_>>()?))
+            };
+            let urls: BTreeMap<&str, Vec<Option<String>>> =
+                urls.iter_mut().map(of_column).collect::<Result<_>>()?;
+            let texts: Vec<Option<String>> = texts.as_mut().map_or(Ok(Vec::new()), |texts| {
+                documents.iter().map(|it| texts.text(it.row, it.num_bytes)).collect()
+            })?;
+            let seen = documents.iter().enumerate().map(|(at, document)| {
+                let DocumentInfo { id, language, .. } = *document;
+                let text = texts.get(at).and_then(Option::as_deref);
+                FilteredDocument { id, language, url: None, text }
+            });
+            let seen: Vec<_> = seen.collect();
+            let url =
+                |config: &FilterConfig, at: usize| urls.get(config.url_column()?)?[at].as_deref();
+            // A filter without a document of its languages has counts too.
+            for name in filters.keys() {
+                counts.entry(name).or_default();
+            }
+            let count = |name, at: usize, verdict: &Verdict| {
+                let counts = counts.entry(name).or_default();
+                let language = documents[at].language.to_owned();
+                counts.entry(language).or_default().count(documents[at], verdict);
+            };
+            let found = judge(filters, &seen, url, context.stop, count)?;
+            for (document, found) in documents.iter().zip(found) {
+                for found in found {
+                    verdicts.push(document, found);
+                }
+            }
+        }
+        context.progress.advance(documents.len() as u64, 0);
+    }
+    let mut marker = ShardMarker { rows: embedded.rows, ..ShardMarker::default() };
+    for (name, by_language) in &counts {
+        let found = by_language.values().map(|found| found.found.documents).sum();
+        marker.counts.insert((*name).to_owned(), found);
+    }
+    context.check_held()?;
+    marker.files.push(verdicts.write(context, &run.verdicts_file(shard))?);
+    marker.files.push(run.write_json(&run.verdict_counts_file(shard), &counts)?);
+    Ok(marker)
+}
+
+fn write_reports(context: Context<'_>, filters: &OpenFilters<'_>, plan: &Plan) -> Result<()> {
+    let run = context.run;
+    let mut reports: BTreeMap<String, CountsByLanguage> = BTreeMap::new();
+    for shard in &plan.shards {
+        let path = run.verdict_counts_file(shard);
+        let lost = || Error::missing(&path, "is gone; filter again (`--redo filter`)");
+        let counts: BTreeMap<String, CountsByLanguage> =
+            run.read_output(Stage::Filter, &shard.name, &path)?.ok_or_else(lost)?;
+        for (name, by_language) in counts {
+            let report = reports.entry(name).or_default();
+            for (language, found) in by_language {
+                report.entry(language).or_default().add(found);
+            }
+        }
+    }
+    let mut marker = ShardMarker::default();
+    for (&name, (config, filter)) in filters {
+        let mut languages = reports.remove(name).unwrap_or_default();
+        let mut total = FilterCounts::default();
+        for found in languages.values_mut() {
+            total.add(found.clone());
+            found.keep_for_report();
+        }
+        if total.seen.documents == 0 && !plan.shards.is_empty() {
+            tracing::warn!(filter = name, "it looked at no document: none is in its languages");
+        }
+        let leaks = filter.leaks(&total.ngrams);
+        total.keep_for_report();
+        let mut report = json!({"settings": config, "total": total, "languages": languages});
+        // With `languages`, the filter does not look for ids among the other documents.
+        if config.languages.is_empty()
+            && let Some(listed) = filter.num_listed_ids(context.stop)?
+        {
+            let found = match config.kind {
+                FilterKind::Ids(IdsConfig { mode: ListMode::Include, .. }) => {
+                    total.seen.documents - total.found.documents
+                }
+                _ => total.found.documents,
+            };
+            let unmatched = listed.saturating_sub(found);
+            report["ids"] = json!({"listed": listed, "unmatched_at_least": unmatched});
+            if unmatched > 0 {
+                tracing::warn!(
+                    filter = name,
+                    "at least {unmatched} of {listed} listed ids match no document"
+                );
+            }
+        }
+        if let Some(leaks) = leaks {
+            report["leaks"] = leaks.report;
+            let line = |item: &serde_json::Value| format!("{item}\n");
+            let lines: String = leaks.items.iter().map(line).collect();
+            let path = run.path(format!("filters/{name}.items.jsonl"));
+            let stamp = write_atomic(&path, lines.as_bytes())?;
+            marker.files.push(run.file(&path, leaks.items.len() as u64, stamp));
+        }
+        marker.files.push(run.write_json(&run.filter_report_file(name), &report)?);
+    }
+    run.mark_shard(Stage::Filter, REPORTS, &marker)
 }

@@ -71,8 +71,7 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let Context { config, run, worker, .. } = context;
     let plan = run.plan()?;
     let names = plan.names();
-    let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-    let scores = score_keys(&plan, &heads);
+    let scores = score_keys(&plan, config.heads.keys());
     let mut embedded = run.marked(Stage::Embed, &names)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
@@ -234,10 +233,10 @@ fn items_of(
         Stage::Filter => shards().chain([reports()]).collect(),
         Stage::Export if has_reports(config) => shards().chain([reports()]).collect(),
         Stage::Embed | Stage::Export => shards().collect(),
-        Stage::Score => {
-            let heads: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-            score_keys(plan, &heads).into_iter().zip(of_shards.into_iter().cycle()).collect()
-        }
+        Stage::Score => score_keys(plan, config.heads.keys())
+            .into_iter()
+            .zip(of_shards.into_iter().cycle())
+            .collect(),
         Stage::Train => dealt(polysift_corpus::training::keys(context)?),
         Stage::Refine if !config.embeds_texts() || is_precise(context.run)? => Vec::new(),
         Stage::Refine => dealt(vec![ALL_LANGUAGES.to_owned()]),

@@ -16,7 +16,7 @@ use polysift::fasttext::{FastTextModel, TextScratch};
 use polysift::head::{AnyHead, DocumentScore, FastTextHead, Head};
 use polysift::input::{
     ColumnKind, ColumnRequest, DocumentReader, InputFile, RowReader, TableRow, read_table,
-    table_at, table_columns,
+    table_columns,
 };
 use polysift::parts::{read_embeddings, read_scores, read_verdicts};
 use polysift::pii::{PiiConfig, PiiMode};
@@ -69,7 +69,7 @@ pub fn json_lines(data: &[u8]) -> Result<bool> {
 pub fn table(data: &[u8]) -> Result<bool> {
     with_file("table.csv", data, |path| {
         let read = || -> polysift::Result<()> {
-            let file = table_at(path, "table".to_owned())?;
+            let file = InputFile::at(path, "table".to_owned(), None)?;
             let columns: Vec<_> = table_columns(&file)?
                 .into_iter()
                 .map(|name| ColumnRequest::new(name, ColumnKind::Text, false))

@@ -23,7 +23,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::read;
 use polysift_base::progress::Stop;
 use polysift_config::{RobotsConfig, Unknown};
-use polysift_data::input::{ColumnKind, ColumnRequest, is_table, list_files, read_table, table_at};
+use polysift_data::input::{
+    ColumnKind, ColumnRequest, InputFile, is_table, list_files, read_table,
+};
 use polysift_text::robots::{
     Agents, DocumentUrl, Robots, Suffixes, line_text, locate, registrable_domain,
 };
@@ -37,7 +39,6 @@ const PROTOCOL: &str = "protocol";
 const FETCHED: &str = "fetched";
 const BATCH_FILES: usize = 4096;
 
-/// Finds documents by the robots.txt of their hosts, by lists of domains and by lists of ids.
 #[derive(Debug)]
 pub(super) struct ConsentFilter {
     ids: Vec<ListedStrings>,
@@ -137,11 +138,11 @@ impl Filter for ConsentFilter {
         let location = locate(url).map_err(|error| Error::config(url, error))?;
         let authorities: Vec<String> = authorities(&location).collect();
         let mut files: BTreeMap<String, (Option<f64>, String)> = BTreeMap::new();
-        source.for_each_file(stop, &mut |file| {
-            let before = files.get(&file.authority);
-            let is_latest = before.is_none_or(|(before, _)| *before < file.fetched);
-            if is_latest && authorities.contains(&file.authority) {
-                files.insert(file.authority, (file.fetched, file.content.to_owned()));
+        source.for_each_file(stop, &mut |authority, _, content, fetched| {
+            let before = files.get(&authority);
+            let is_latest = before.is_none_or(|(before, _)| *before < fetched);
+            if is_latest && authorities.contains(&authority) {
+                files.insert(authority, (fetched, content.to_owned()));
             }
             Ok(())
         })?;
@@ -177,14 +178,9 @@ struct RobotsSource {
     files: HashMap<String, Arc<Robots>>,
 }
 
-struct RobotsText<'a> {
-    /// Scheme, host and port.
-    authority: String,
-    path: &'a Path,
-    content: &'a str,
-    /// Time of the fetch; a larger number is later.
-    fetched: Option<f64>,
-}
+/// Takes the authority, path, content and time of the fetch of a robots.txt file; returns the
+/// reason if it cannot be used. A larger number is a later time.
+type TakeFile<'a> = dyn FnMut(String, &Path, &str, Option<f64>) -> Result<(), String> + 'a;
 
 impl RobotsSource {
     fn open(name: &str, config: &RobotsConfig) -> Result<Option<Self>> {
@@ -199,19 +195,14 @@ impl RobotsSource {
         Ok(Some(Self { paths, agents, files: HashMap::new() }))
     }
 
-    /// Calls `each` with every file; `each` returns the reason if a file cannot be used.
-    fn for_each_file(
-        &self,
-        stop: &Stop,
-        each: &mut dyn FnMut(RobotsText<'_>) -> Result<(), String>,
-    ) -> Result<()> {
+    fn for_each_file(&self, stop: &Stop, each: &mut TakeFile<'_>) -> Result<()> {
         // A number cannot be compared with a date.
         let mut are_numbers = None;
         for path in &self.paths {
             stop.check()?;
             let name = path.file_name().unwrap_or_default().to_string_lossy();
             if is_table(&name) {
-                let table = table_at(path, path.display().to_string())?;
+                let table = InputFile::at(path, path.display().to_string(), None)?;
                 let mut is_empty = true;
                 read_table(&table, &columns(), None, stop, &mut |row| {
                     is_empty = false;
@@ -227,7 +218,7 @@ impl RobotsSource {
                         Ok(time)
                     });
                     let fetched = fetched.transpose()?;
-                    each(RobotsText { authority, path, content, fetched })
+                    each(authority, path, content, fetched)
                 })?;
                 if is_empty {
                     return Err(Error::corrupt(path, NO_ENTRY));
@@ -244,14 +235,13 @@ impl RobotsSource {
                 if !is_known && host.parse::<IpAddr>().is_err() && bare != "localhost" {
                     return Err("is not a table, and its name is not a host".to_owned());
                 }
-                each(RobotsText { authority, path, content, fetched: None })
+                each(authority, path, content, None)
             });
             reason.map_err(|reason| Error::corrupt(path, reason))?;
         }
         Ok(())
     }
 
-    /// Reads all files, and parses them in parallel.
     fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<Robots>>> {
         let mut files: HashMap<String, RobotsFile> = HashMap::new();
         let mut distinct: HashSet<Arc<Robots>> = HashSet::new();
@@ -263,19 +253,14 @@ impl RobotsSource {
                 })
                 .collect();
             for (authority, rules) in parsed {
-                let known = distinct.get(&rules).cloned();
-                let rules = known.unwrap_or_else(|| {
-                    let rules = Arc::new(rules);
-                    distinct.insert(Arc::clone(&rules));
-                    rules
-                });
+                let rules = Arc::new(rules);
+                distinct.insert(Arc::clone(&rules)); // does nothing if it has equal rules
                 if let Some(file) = files.get_mut(&authority) {
-                    file.rules = Some(rules);
+                    file.rules = distinct.get(&rules).cloned();
                 }
             }
         };
-        self.for_each_file(stop, &mut |text| {
-            let RobotsText { authority, path, content, fetched } = text;
+        self.for_each_file(stop, &mut |authority, path, content, fetched| {
             let hash = twox_hash::XxHash3_128::oneshot(content.as_bytes());
             if let Some(before) = files.get_mut(&authority) {
                 if fetched == before.fetched && hash != before.hash {

@@ -32,7 +32,6 @@ impl DecontaminationFilter {
         Ok(Self { config, index, cuts: action == FilterAction::Cut })
     }
 
-    /// Applies the rule of the settings to a document with these hits, of these distinct n-grams.
     fn is_contaminated(&self, hits: &Hits, ngrams: &[u32]) -> bool {
         let config = &self.config;
         match config.rule {

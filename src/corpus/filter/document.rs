@@ -66,12 +66,11 @@ impl Finding {
 }
 
 impl Verdict {
-    /// Makes the verdict on a document that was found.
-    pub fn of(finding: Finding) -> Self {
-        Self { finding: Some(finding), ..Self::default() }
+    /// Makes the verdict on a document, with what was found if it was.
+    pub fn of(finding: impl Into<Option<Finding>>) -> Self {
+        Self { finding: finding.into(), ..Self::default() }
     }
 
-    /// Makes the verdict on a document that was not found but noted.
     pub(super) fn noted(note: &'static str) -> Self {
         Self { note: Some(note), ..Self::default() }
     }

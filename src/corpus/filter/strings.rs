@@ -120,7 +120,6 @@ impl ListedStrings {
     }
 }
 
-/// The sets that apply to a language.
 pub(super) struct LanguageStrings(Vec<StringSet>);
 
 impl LanguageStrings {
@@ -162,8 +161,7 @@ impl Filter for IdFilter {
             let listed = self.lists.of(language, stop)?;
             Ok(move |document: &FilteredDocument<'_>| {
                 let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
-                let finding = is_found.then(|| Finding::of(reason));
-                Verdict { finding, ..Verdict::default() }
+                Verdict::of(is_found.then(|| Finding::of(reason)))
             })
         })
     }

@@ -58,9 +58,8 @@ impl UrlFilter {
             ListMode::Exclude => entry.map(|entry| (vec![entry], "listed")),
             ListMode::Include => entry.is_none().then(|| (Vec::new(), "not-listed")),
         };
-        let finding =
-            finding.map(|(details, reason)| Finding { details, host, ..Finding::of(reason) });
-        Verdict { finding, ..Verdict::default() }
+        let found = |(details, reason)| Finding { details, host, ..Finding::of(reason) };
+        Verdict::of(finding.map(found))
     }
 }
 

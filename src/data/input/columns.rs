@@ -49,6 +49,15 @@ impl ColumnRequest {
     }
 }
 
+/// A batch of at most 1024 rows; fewer if they are long.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RowBatch {
+    /// The [`super::DocumentInfo::row`] of each row, ascending; with gaps in JSON lines.
+    pub rows: Vec<u64>,
+    /// All columns of these rows, or those that are asked for.
+    pub batch: RecordBatch,
+}
+
 pub(super) struct ColumnBatch {
     /// Row numbers in the file, ascending.
     pub rows: Vec<u64>,
@@ -211,10 +220,9 @@ impl ColumnKind {
 }
 
 /// Name of the struct that is searched for names missing at the top level.
-pub const METADATA: &str = "metadata";
-/// A column found in a schema.
+pub(crate) const METADATA: &str = "metadata";
 #[derive(Debug, Clone)]
-pub struct InputColumn {
+pub(crate) struct InputColumn {
     /// Names from the top level down.
     pub path: Vec<String>,
     /// The column's own field. It is nullable if a struct around it is.
@@ -227,8 +235,7 @@ pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl InputColumn {
-    /// Looks up `name`.
-    pub fn find(fields: &Fields, name: &str) -> Option<Self> {
+    pub(crate) fn find(fields: &Fields, name: &str) -> Option<Self> {
         let nested = || {
             let (_, outer) = fields.find(METADATA).filter(|_| !name.contains('.'))?;
             Some(vec![outer, children(outer)?.find(name)?.1])
@@ -241,7 +248,7 @@ impl InputColumn {
         })
     }
 
-    /// Looks up the requested column. Returns `None` if it is missing and not required.
+    /// Returns `None` for a column that is missing and not required.
     pub(super) fn requested(
         path: &Path,
         fields: &Fields,
@@ -277,7 +284,7 @@ impl InputColumn {
 }
 
 /// Returns the column at `path` of `batch`. A value is null if a struct around it is null.
-pub fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, ArrowError> {
+pub(crate) fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef, ArrowError> {
     let missing = || ArrowError::SchemaError(format!("no column {}", path.join(".")));
     let (first, rest) = path.split_first().ok_or_else(missing)?;
     let mut array = batch.column_by_name(first).ok_or_else(missing)?.clone();
@@ -320,7 +327,7 @@ fn item(data_type: &DataType) -> Option<&FieldRef> {
     }
 }
 
-/// Lists the names of all columns, with dots for structs and `[]` behind lists.
+/// Lists all columns, with dots for structs and `[]` behind lists.
 fn names(fields: &Fields, prefix: &str) -> Vec<String> {
     let of_field = |field: &FieldRef| {
         let name = format!("{prefix}{}", field.name());

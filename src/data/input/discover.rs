@@ -174,7 +174,7 @@ fn file_format(path: &Path) -> Option<Format> {
         Some(url) => file_name(url),
         None => path.file_name()?.to_str()?,
     };
-    document_format(name).map(|(format, _)| format)
+    format_of(name).map(|(format, _)| format)
 }
 
 fn url_of(path: &Path) -> Option<&str> {
@@ -201,7 +201,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     } else {
         location.key.contains('*') || location.key.contains(LANG)
     };
-    let has_format = file_format(url.as_ref()).is_some();
+    let has_format = document_format(file_name(&url)).is_some();
     if !has_format && !location.can_be_searched() {
         return Err(unknown_extension(&url));
     }
@@ -261,19 +261,10 @@ fn object(url: &str) -> Result<Vec<MatchedFile>> {
 }
 
 impl InputFile {
-    /// Describes the whole file or object at `path` as an input file called `name`.
+    /// Describes the whole file or object at `path` as an input file called `name`. Its format is
+    /// the one that the extension names.
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
-        Self::of_format(path, name, language, file_format(path))
-    }
-
-    /// Like [`Self::at`], for the `format` that the extension names; `None` is an unknown one.
-    pub(super) fn of_format(
-        path: &Path,
-        name: String,
-        language: Option<String>,
-        format: Option<Format>,
-    ) -> Result<Self> {
-        let format = format.ok_or_else(|| unknown_extension(&path.display()))?;
+        let format = file_format(path).ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
             let location = Location::parse(url)?;
             let url = match remote::pinned(&location)? {
@@ -299,7 +290,7 @@ impl InputFile {
     }
 }
 
-fn unknown_extension(path: &dyn Display) -> Error {
+pub(super) fn unknown_extension(path: &dyn Display) -> Error {
     let reason = format!("has an unknown extension; known are {KNOWN_EXTENSIONS}");
     Error::config(path.to_string(), reason)
 }

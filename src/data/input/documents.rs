@@ -23,7 +23,7 @@ use polysift_config::{InputConfig, LanguageSource};
 /// Name of the column of token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
 pub const NUM_TOKENS: &str = "num_tokens";
 /// Names of the columns that identify a document in part files, in their order.
-pub const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
+pub(crate) const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];
 
 /// Identity and size of one document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -44,21 +44,22 @@ mod values;
 use std::ops::Range;
 use std::path::PathBuf;
 
-pub use columns::{ColumnKind, ColumnRequest, InputColumn, METADATA, Reject, TableRow, column_at};
+pub use columns::{ColumnKind, ColumnRequest, Reject, RowBatch, TableRow};
+pub(crate) use columns::{InputColumn, METADATA, column_at};
 pub use discover::{MIXTURE, discover, normalized};
-pub use documents::{DOCUMENT_COLUMNS, DocumentReader, NUM_TOKENS};
-pub use documents::{DocumentBatch, DocumentBuilder, DocumentInfo};
+pub(crate) use documents::DOCUMENT_COLUMNS;
+pub use documents::{DocumentBatch, DocumentBuilder, DocumentInfo, DocumentReader, NUM_TOKENS};
 pub use infer::JsonColumns;
 pub use labelled::class as label_class;
 pub use labelled::{LabelledText, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value, shown};
 pub use parquet::{RowGroup, dense};
 pub use pattern::{LANG, MatchedFile, lacking, languages_of};
-pub use rows::{RowBatch, RowReader, open_rows, row_values};
+pub use rows::{RowReader, open_rows, row_values};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
-    ColumnValues, for_each_listed, is_table, list_files, named_tables, read_table, table_at,
-    table_columns, table_files, table_stem,
+    ColumnValues, for_each_listed, is_table, list_files, named_tables, read_table, table_columns,
+    table_files, table_stem,
 };
 pub use values::{retyped, strings};
 

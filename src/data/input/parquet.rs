@@ -20,7 +20,8 @@ use parquet::basic::Type as PhysicalType;
 use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
-    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, column_at, string,
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, RowBatch,
+    column_at, string,
 };
 use super::content::Content;
 use super::lines::too_long;
@@ -36,6 +37,8 @@ pub struct RowGroup {
     pub rows: u64,
     /// Bytes of all columns as stored.
     pub bytes: u64,
+    /// Bytes of all columns before compression.
+    pub decoded_bytes: u64,
 }
 
 impl InputFile {
@@ -52,6 +55,7 @@ impl InputFile {
         let of_group = |group: &RowGroupMetaData| RowGroup {
             rows: num_rows(group),
             bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
+            decoded_bytes: u64::try_from(group.total_byte_size()).unwrap_or(0),
         };
         Ok(Some(file.row_groups().iter().map(of_group).collect()))
     }
@@ -59,17 +63,6 @@ impl InputFile {
     /// Returns the number of rows of a Parquet file, from its footer.
     pub fn num_rows(&self) -> Result<u64> {
         Ok(ParquetFile::open(self)?.num_rows())
-    }
-
-    /// Returns the bytes of the rows to read, before compression, if the format stores them.
-    pub fn decoded_bytes(&self) -> Result<Option<u64>> {
-        if self.format != Format::Parquet {
-            return Ok(None);
-        }
-        let file = ParquetFile::open(self)?;
-        let groups = file.row_groups().iter();
-        let bytes = groups.map(|group| u64::try_from(group.total_byte_size()).unwrap_or(0));
-        Ok(Some(bytes.fold(0, u64::saturating_add)))
     }
 }
 
@@ -335,8 +328,8 @@ impl ParquetRows {
         })
     }
 
-    /// Returns the next rows, up to `max_rows`, with their numbers; `None` at the end.
-    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<(Vec<u64>, RecordBatch)>> {
+    /// Returns the next rows, up to `max_rows`; `None` at the end.
+    pub(super) fn next(&mut self, max_rows: usize) -> Result<Option<RowBatch>> {
         while let Some(batch) = self.fill()? {
             let (row, left) = (self.first_row + self.taken as u64, batch.num_rows() - self.taken);
             let long = self.long_texts.front().copied();
@@ -353,7 +346,8 @@ impl ParquetRows {
             } else {
                 let batch = batch.slice(self.taken, before.min(max_rows));
                 self.taken += batch.num_rows();
-                return Ok(Some(((row..).take(batch.num_rows()).collect(), batch)));
+                let rows = (row..).take(batch.num_rows()).collect();
+                return Ok(Some(RowBatch { rows, batch }));
             }
         }
         self.rejects.finish(&self.file.path).map(|()| None)
@@ -432,14 +426,10 @@ impl ParquetReader {
         Ok(Self { rows, columns, width: Width::default() })
     }
 
-    /// Decodes the columns of `batch`, which has the `rows`. Adds to `bad` those whose vectors
-    /// differ in width from earlier ones.
-    fn decode(
-        &mut self,
-        rows: &[u64],
-        batch: &RecordBatch,
-        bad: &mut Rejects,
-    ) -> Result<Vec<ArrayRef>> {
+    /// Decodes the columns of `block`. Adds to `bad` the rows whose vectors differ in width from
+    /// earlier ones.
+    fn decode(&mut self, block: &RowBatch, bad: &mut Rejects) -> Result<Vec<ArrayRef>> {
+        let RowBatch { rows, batch } = block;
         let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {
             Some(column) => kind.decode(&column_at(batch, &column.path)?),
             None => Ok(Arc::new(StringViewArray::new_null(batch.num_rows())) as ArrayRef),
@@ -460,16 +450,16 @@ impl ParquetReader {
 
 impl ColumnReader for ParquetReader {
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>> {
-        let Some((rows, batch)) = self.rows.next(max_rows)? else { return Ok(None) };
+        let Some(block) = self.rows.next(max_rows)? else { return Ok(None) };
         let mut bad = Rejects::refused();
-        let columns = self.decode(&rows, &batch, &mut bad)?;
+        let columns = self.decode(&block, &mut bad)?;
         if bad.exceeded() {
-            while let Some((rows, batch)) = self.rows.next(BATCH_ROWS)? {
-                self.decode(&rows, &batch, &mut bad)?;
+            while let Some(block) = self.rows.next(BATCH_ROWS)? {
+                self.decode(&block, &mut bad)?;
             }
             return Err(bad.error(&self.rows.file.path));
         }
-        Ok(Some(ColumnBatch { rows, columns }))
+        Ok(Some(ColumnBatch { rows: block.rows, columns }))
     }
 
     fn seek(&mut self, row: u64, rejected: u64) {

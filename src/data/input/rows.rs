@@ -11,7 +11,8 @@ use arrow_schema::{DataType, FieldRef, Schema, SchemaRef};
 use parquet::arrow::ProjectionMask;
 use serde_json::{Map, Value, json};
 
-use super::columns::{InputColumn, Rejects};
+use super::columns::{InputColumn, Rejects, RowBatch};
+use super::discover::unknown_extension;
 use super::documents::DocumentRequest;
 use super::infer::JsonColumns;
 use super::json::Json;
@@ -28,15 +29,6 @@ use polysift_config::{InputConfig, LARGEST_DOCUMENT_BYTES};
 const MAX_COLUMNS: usize = 10_000;
 /// Maximum characters shown of a list or a struct, such as an embedding.
 const NESTED_CHARS: usize = 80;
-
-/// A batch of at most 1024 rows; fewer if they are long.
-#[derive(Debug, Clone, PartialEq)]
-pub struct RowBatch {
-    /// The [`super::DocumentInfo::row`] of each row, ascending; with gaps in JSON lines.
-    pub rows: Vec<u64>,
-    /// All columns of these rows.
-    pub batch: RecordBatch,
-}
 
 impl JsonColumns {
     /// Infers the columns of `file`, which is read to its end.
@@ -71,7 +63,7 @@ pub struct RowReader {
 
 impl RowReader {
     /// Opens `file`. JSON lines are first read to the end to infer the schema, with the errors of
-    /// [`super::DocumentReader`]; CSV is [`Error::Corrupt`].
+    /// [`super::DocumentReader`]; CSV, which only tables are read from, is [`Error::Config`].
     pub fn open(file: &InputFile, config: &InputConfig) -> Result<Self> {
         match file.format {
             Format::Parquet => {
@@ -80,13 +72,9 @@ impl RowReader {
                 let text = InputColumn::find(parquet.footer.schema().fields(), &config.text);
                 let (mask, max_bytes) = (ProjectionMask::all(), config.max_document_bytes);
                 let mut rows = ParquetRows::new(parquet, mask, text, max_bytes, Rejects::counted());
-                let next = move || {
-                    let next = rows.next(BATCH_ROWS)?;
-                    Ok(next.map(|(rows, batch)| RowBatch { rows, batch }))
-                };
-                Ok(Self { schema, next: Box::new(next) })
+                Ok(Self { schema, next: Box::new(move || rows.next(BATCH_ROWS)) })
             }
-            Format::Csv(_) => Err(Error::corrupt(&file.path, "CSV is read as a table only")),
+            Format::Csv(_) => Err(unknown_extension(&file.path.display())),
             Format::JsonLines(_) => {
                 Self::open_json(file, config, JsonColumns::infer(file, config)?)
             }

@@ -69,13 +69,6 @@ pub fn read_table(
     rejects.finish(&file.path).map(|()| (rows + unread.count, rejects.count))
 }
 
-/// Describes the table at `path`, whose extension tells its format, as a file called `name`.
-pub fn table_at(path: &Path, name: String) -> Result<InputFile> {
-    let file_name = path.file_name().unwrap_or_default().to_string_lossy();
-    let format = format_of(&file_name);
-    InputFile::of_format(path, name, None, format.map(|(format, _)| format))
-}
-
 /// Returns the table name `name` without its extensions.
 pub fn table_stem(name: &str) -> &str {
     format_of(name).map_or(name, |(_, stem)| stem)
@@ -92,14 +85,14 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::default(), &|name| format_of(name).is_some())?;
     by_name(found.into_iter().map(|file| {
         let name = file.path.strip_prefix(directory).unwrap_or(&file.path);
-        table_at(&file.path, name.to_string_lossy().into_owned())
+        InputFile::at(&file.path, name.to_string_lossy().into_owned(), None)
     }))
 }
 
 /// Returns the tables that `patterns` (no URLs) name, found and called as by [`super::discover`].
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &|name| format_of(name).is_some())?.into_iter();
-    by_name(found.map(|(file, name)| table_at(&file.path, name)))
+    by_name(found.map(|(file, name)| InputFile::at(&file.path, name, None)))
 }
 
 /// Returns the lists that `patterns` (files, directories or globs, no URLs) name, sorted by path; a
@@ -119,7 +112,7 @@ pub fn list_files(patterns: &[String], columns: &[ColumnRequest]) -> Result<Vec<
 
 fn table_of(path: &Path) -> Result<Option<InputFile>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    is_table(&name).then(|| table_at(path, name.into_owned())).transpose()
+    is_table(&name).then(|| InputFile::at(path, name.into_owned(), None)).transpose()
 }
 
 /// Returns `line` without its comment, which starts the line or follows white space.

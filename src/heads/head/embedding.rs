@@ -44,14 +44,17 @@ impl Head {
         chunks: &[f32],
         chunk_offsets: &[usize],
     ) -> Result<Vec<Option<DocumentScore>>> {
-        self.score_with(chunks, chunk_offsets, &mut ScoreScratch::default())
+        let all: Vec<usize> = (0..chunk_offsets.len().saturating_sub(1)).collect();
+        self.score_with(chunks, chunk_offsets, &all, &mut ScoreScratch::default())
     }
 
-    /// As [`Head::score`], with memory of earlier calls, of this or any other head.
+    /// As [`Head::score`] for some `wanted` documents, in that order, with memory of earlier calls,
+    /// of this or any other head.
     pub fn score_with(
         &self,
         chunks: &[f32],
         chunk_offsets: &[usize],
+        wanted: &[usize],
         scratch: &mut ScoreScratch,
     ) -> Result<Vec<Option<DocumentScore>>> {
         let (head, hidden_size) = (&self.card.head, self.hidden_size());
@@ -66,7 +69,7 @@ impl Head {
             return Err(Error::shape("score", reason));
         }
         let HeadSpec { chunk, output, .. } = self.card.spec;
-        let documents = || chunk_offsets.windows(2).map(|pair| pair[0]..pair[1]);
+        let documents = || wanted.iter().map(|&at| chunk_offsets[at]..chunk_offsets[at + 1]);
         let rows: Vec<usize> = match chunk {
             ChunkRule::First => documents().filter(|d| !d.is_empty()).map(|d| d.start).collect(),
             ChunkRule::Max | ChunkRule::Mean => documents().flatten().collect(),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, TryStreamExt};
 use object_store::path::Path as Key;
 use object_store::{
     Error as StoreError, GetOptions, ObjectMeta, ObjectStore, ObjectStoreExt, PutMode, PutOptions,
@@ -196,10 +196,6 @@ async fn create_or_read(
         }
         Err(error) => return Err(error),
     }
-    let mut stream = store.get(key).await?.into_stream();
-    let mut content = Vec::new();
-    while let Some(piece) = stream.next().await {
-        content.extend_from_slice(&piece?);
-    }
-    Ok(Some(content.into()))
+    let pieces: Vec<Bytes> = store.get(key).await?.into_stream().try_collect().await?;
+    Ok(Some(pieces.concat().into()))
 }

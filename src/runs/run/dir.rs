@@ -84,7 +84,6 @@ impl Stage {
         self > other && !is_apart
     }
 
-    /// Returns the directories that the stage writes, relative to the run directory.
     pub(super) fn outputs(self) -> &'static [&'static str] {
         self.name_and_outputs().1
     }
@@ -255,7 +254,6 @@ impl RunDir {
         read_json(path, "JSON of a run directory")
     }
 
-    /// Reads a marker, as [`if_sound`].
     pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         if_sound(path, self.read_json(path))
     }

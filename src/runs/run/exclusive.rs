@@ -55,7 +55,7 @@ impl Worker {
         write_atomic(&claim, b"")?;
         let own = self.file(&self.id);
         let held = || {
-            if own.exists() { Ok(()) } else { Err(Error::Lost { path: self.run().root().into() }) }
+            if own.exists() { Ok(()) } else { Err(Error::Lost(self.run().root().into())) }
         };
         let outcome = self.wait_for_others(stop).and_then(|()| work(&held));
         unlink(&claim)?;
@@ -77,7 +77,7 @@ impl Worker {
             // Of the processes that want the directory, the one with the smallest id gets it.
             let is_later = self.claimants()?.iter().any(|id| *id < self.id);
             if is_later || liveness.contains(&Liveness::Alive) && has_arrived {
-                return Err(Error::Busy { path: self.run().root().to_owned() });
+                return Err(Error::Busy(self.run().root().to_owned()));
             }
             stop.check()?;
             if has_arrived && !std::mem::replace(&mut has_warned, true) {
@@ -116,7 +116,7 @@ impl Worker {
             Ok(())
         });
         match outcome {
-            Err(Error::Busy { .. }) => Ok(()), // another process joined meanwhile
+            Err(Error::Busy(_)) => Ok(()), // another process joined meanwhile
             other => other,
         }
     }
@@ -167,7 +167,7 @@ mod tests {
         let first = Worker::join(&run, &stop)?;
         let second = Worker::join(&run, &stop)?;
         let refused = first.exclusive(&stop, |_| Ok(()));
-        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
         drop(second);
         first.exclusive(&stop, |_| {
             let late = std::thread::spawn({
@@ -205,7 +205,7 @@ mod tests {
             worker.forget(&worker.id)?; // as another process does
             run.discard_from(Stage::Score, held)
         });
-        assert!(matches!(lost, Err(Error::Lost { .. })), "{lost:?}");
+        assert!(matches!(lost, Err(Error::Lost(_))), "{lost:?}");
         assert_eq!(outputs.map(|path| path.exists()), [false, true]);
         Ok(())
     }
@@ -221,7 +221,7 @@ mod tests {
                 .collect();
             threads.into_iter().map(|t| t.join().unwrap_or(Err(Error::Stopped))).collect()
         });
-        let refused = outcomes.iter().filter(|it| matches!(it, Err(Error::Busy { .. })));
+        let refused = outcomes.iter().filter(|it| matches!(it, Err(Error::Busy(_))));
         assert_eq!((refused.count(), outcomes.iter().filter(|it| it.is_ok()).count()), (3, 1));
         Ok(())
     }

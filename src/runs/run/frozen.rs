@@ -227,7 +227,7 @@ mod tests {
         assert_eq!(run.frozen_settings(Stage::Embed)?, Some(json!({"x": 2})));
         let _other = Worker::join(&run, &Stop::default())?;
         let refused = freeze(&run, Stage::Embed, &json!({"x": 3}));
-        assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Busy(_))), "{refused:?}");
         Ok(())
     }
 

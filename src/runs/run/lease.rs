@@ -48,7 +48,7 @@ impl Lease {
         if is_own && fs::symlink_metadata(numbered(&self.base, self.number + 1)).is_err() {
             return Ok(());
         }
-        Err(Error::Lost { path: self.base.clone() })
+        Err(Error::Lost(self.base.clone()))
     }
 
     pub(super) fn release(self) -> Result<()> {
@@ -186,7 +186,7 @@ mod tests {
             fs::remove_file(&file).map_err(Error::io(&file, "remove"))?;
             let mut taken = race(&workers[..8], &key)?;
             assert_eq!(taken.len(), 1);
-            assert!(matches!(lease.check(), Err(Error::Lost { .. })));
+            assert!(matches!(lease.check(), Err(Error::Lost(_))));
             lease.release()?; // leaves the new holder's lease alone
             let new = taken.pop().ok_or(Error::Stopped)?;
             new.check()?;

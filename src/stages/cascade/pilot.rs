@@ -25,7 +25,6 @@ pub(super) struct Pilot {
     pub(super) rows: u64,
     /// Ordinals of the documents in the corpus.
     ordinals: Vec<u64>,
-    /// The ordinals in words.
     ids: Vec<String>,
     texts: Vec<String>,
     /// By head of the run, then by document; `None` for heads that do not look at the text.

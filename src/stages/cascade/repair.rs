@@ -20,8 +20,7 @@ const REPAIR_STEPS: u32 = 10;
 pub(crate) fn repair(context: Context<'_>) -> Result<bool> {
     let Context { config, run, .. } = context;
     let Some(settings) = &config.cascade else { return Ok(false) };
-    let names: Vec<&str> = config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(run, &names)?;
+    let embedded = Embedded::scored(run, config.heads.keys())?;
     let languages = embedded.languages();
     if !run.try_finish(Stage::Threshold, &languages.iter().cloned().collect::<Vec<_>>())? {
         return Ok(false); // the process with the last language does it

@@ -36,7 +36,6 @@ pub(super) struct RunScores<'a> {
 }
 
 impl<'a> RunScores<'a> {
-    /// Returns the shards with their indices in the plan.
     pub(super) fn shards(&self) -> Vec<(u64, &'a Shard)> {
         (0u64..).zip(&self.embedded.plan.shards).collect()
     }
@@ -78,16 +77,36 @@ impl<'a> RunScores<'a> {
         })
     }
 
+    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place,
+    /// and the margins around them.
     pub(super) fn near_thresholds(&self, rounds: usize) -> Result<BTreeMap<String, Near>> {
+        let RunScores { context, embedded, .. } = *self;
+        let rescored = |shard: &Shard| self.scored_again(0..rounds, shard);
         // The first round is a sample; all others are near thresholds.
         let (all, near) = (self.differences(0..rounds)?, self.differences(1..rounds)?);
         let mut languages = BTreeMap::new();
         for (language, thresholds) in self.encoded_thresholds()? {
+            let files = ScoreFiles::Scored;
+            let corpus = ScoredCorpus::open(context, embedded, &language, files, Some(&rescored))?;
+            let selection = select(&corpus, &thresholds, context.config.selection.mode)?;
             let of_head = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
                 seen.get(&language).map(|heads| heads[head]).unwrap_or_default()
             };
-            let seen = |head| Seen { all: of_head(&all, head), near: of_head(&near, head) };
-            let near = Near::of(self, rounds, &language, &thresholds, seen)?;
+            let (mut seen, mut scales, mut freedom) = (Vec::new(), Vec::new(), f64::INFINITY);
+            for (head, name) in self.rows.heads.iter().enumerate() {
+                let output = self.heads.get(name, &language).map(|head| head.spec().output);
+                let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
+                let of_head = Seen { all: of_head(&all, head), near: of_head(&near, head) };
+                let mut scale = 0.0;
+                if self.heads.is_encoded(name) && has_threshold {
+                    let spread = of_head.spread();
+                    scale = if self.risk().is_some() { spread.scale } else { of_head.widest() };
+                    freedom = freedom.min(spread.freedom);
+                }
+                seen.push(of_head.all);
+                scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
+            }
+            let near = Near { selection, seen, scales, freedom, reach: 1.0, expected: None };
             languages.insert(language, near);
         }
         let Some(risk) = self.risk() else { return Ok(languages) };
@@ -280,36 +299,6 @@ pub(super) struct Near {
 }
 
 impl Near {
-    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place,
-    /// and the widest margins; they come from the differences `seen` by head.
-    fn of(
-        scores: &RunScores<'_>,
-        rounds: usize,
-        language: &str,
-        thresholds: &[Threshold],
-        seen: impl Fn(usize) -> Seen,
-    ) -> Result<Self> {
-        let rescored = |shard: &Shard| scores.scored_again(0..rounds, shard);
-        let RunScores { context, embedded, .. } = *scores;
-        let files = ScoreFiles::Scored;
-        let corpus = ScoredCorpus::open(context, embedded, language, files, Some(&rescored))?;
-        let selection = select(&corpus, thresholds, context.config.selection.mode)?;
-        let (mut all, mut scales, mut freedom) = (Vec::new(), Vec::new(), f64::INFINITY);
-        for (head, name) in scores.rows.heads.iter().enumerate() {
-            let output = scores.heads.get(name, language).map(|head| head.spec().output);
-            let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
-            let (seen, mut scale) = (seen(head), 0.0);
-            if scores.heads.is_encoded(name) && has_threshold {
-                let spread = seen.spread();
-                scale = if scores.risk().is_some() { spread.scale } else { seen.widest() };
-                freedom = freedom.min(spread.freedom);
-            }
-            all.push(seen.all);
-            scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
-        }
-        Ok(Self { selection, seen: all, scales, freedom, reach: 1.0, expected: None })
-    }
-
     /// Returns the number of documents on the smaller side of a threshold, as the mean over the
     /// thresholds that depend on the encoder and their rates.
     fn mean_smaller_side(&self, scores: &RunScores<'_>) -> f64 {

@@ -145,7 +145,6 @@ impl Distances {
     }
 }
 
-/// Returns the distance in scales that `step` ends at.
 fn distance(step: usize) -> f64 {
     (step as f64 / f64::from(STEPS_PER_DOUBLING)).exp2()
 }

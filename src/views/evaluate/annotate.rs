@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use super::texts::TextScorer;
 use polysift_base::error::Result;
 use polysift_config::{FilterAction, FilterConfig, KEPT, LanguageSource, Rate, RunConfig};
-use polysift_corpus::filter::{Filter, FilteredDocument, Finding, open_filter};
+use polysift_corpus::filter::FilteredDocument;
 use polysift_corpus::heads::{Heads, head_file};
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::rows::{Fate, removing};
+use polysift_corpus::rows::Fate;
 use polysift_corpus::select::selections;
-use polysift_corpus::verdicts::decide;
+use polysift_corpus::verdicts::{OpenFilters, judge, open_filters};
 use polysift_data::input::{
     LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
 };
@@ -52,7 +52,7 @@ pub struct Annotation<'a> {
 /// Annotates documents with scores, verdicts and filter findings.
 pub struct Annotator<'a> {
     scorer: TextScorer<'a>,
-    filters: Vec<(&'a str, &'a FilterConfig, Box<dyn Filter>)>,
+    filters: OpenFilters<'a>,
     selections: BTreeMap<String, Selection>,
     thresholds: BTreeMap<String, Vec<Value>>,
     /// Identifies the language of every text, if the settings name a classifier.
@@ -79,12 +79,8 @@ impl<'a> Annotator<'a> {
     pub fn open(scorer: TextScorer<'a>, run: Option<&RunDir>) -> Result<Self> {
         let config = scorer.config;
         let selections = run.map(selections).transpose()?.unwrap_or_default();
-        let mut filters = Vec::new();
-        for (name, settings) in config.row_filters() {
-            let mut filter = open_filter(name, settings)?;
-            filter.prepare(scorer.stop)?;
-            filters.push((name, settings, filter));
-        }
+        let mut filters = open_filters(config)?;
+        filters.values_mut().try_for_each(|(_, filter)| filter.prepare(scorer.stop))?;
         let shown = |(language, of): (&String, &Selection)| (language.clone(), thresholds(of));
         let thresholds = selections.iter().map(shown).collect();
         let languages = LanguageIdentifier::of(&config.input)?;
@@ -160,7 +156,7 @@ impl<'a> Annotator<'a> {
             };
             scores.push(documents.iter().enumerate().map(score).collect());
         }
-        let found = self.filtered(documents, column)?;
+        let found = self.filtered(documents)?;
         let annotation = |(at, document): (usize, &'d StreamDocument)| {
             let scores: Vec<_> = scores.iter().map(|of_head| of_head[at]).collect();
             let found = &found[at];
@@ -169,39 +165,17 @@ impl<'a> Annotator<'a> {
         Ok(documents.iter().enumerate().map(annotation).collect())
     }
 
-    /// Returns what the filters found, by document. URL columns begin at `column`.
-    fn filtered(
-        &self,
-        documents: &[StreamDocument],
-        mut column: usize,
-    ) -> Result<Vec<Vec<FoundRow>>> {
-        let mut found: Vec<Vec<(&str, FilterAction, Finding)>> =
-            documents.iter().map(|_| Vec::new()).collect();
-        for (name, settings, filter) in &self.filters {
-            let place = settings.url_column().map(|_| column);
-            column += usize::from(place.is_some());
-            let is_seen = |at: &usize| settings.is_for(&documents[*at].language);
-            let seen: Vec<usize> = (0..documents.len()).filter(is_seen).collect();
-            let document = |&at: &usize| {
-                let document = &documents[at];
-                let url = place.and_then(|place| document.columns.get(place)?.as_deref());
-                let StreamDocument { id, language, .. } = document;
-                FilteredDocument { id, language, url, text: text(document) }
-            };
-            let judged: Vec<_> = seen.iter().map(document).collect();
-            for (at, verdict) in seen.into_iter().zip(filter.judge(&judged, self.scorer.stop)?) {
-                let found_by = |finding| (*name, settings.action, finding);
-                found[at].extend(verdict.finding.map(found_by));
-            }
-        }
-        let mut decided = Vec::new();
-        for (document, mut found) in documents.iter().zip(found) {
-            let findings = found.iter_mut().map(|(_, action, finding)| (action, finding));
-            decide(text(document).unwrap_or_default(), findings);
-            let found = found.into_iter().map(|(name, action, finding)| finding.row(name, action));
-            decided.push(found.collect());
-        }
-        Ok(decided)
+    fn filtered(&self, documents: &[StreamDocument]) -> Result<Vec<Vec<FoundRow>>> {
+        let columns = self.columns();
+        let url = |config: &FilterConfig, at: usize| {
+            let place = columns.iter().position(|name| Some(&**name) == config.url_column())?;
+            documents[at].columns.get(place)?.as_deref()
+        };
+        let seen = documents.iter().map(|document| {
+            let StreamDocument { id, language, .. } = document;
+            FilteredDocument { id, language, url: None, text: text(document) }
+        });
+        judge(&self.filters, &seen.collect::<Vec<_>>(), url, self.scorer.stop, |_, _, _| ())
     }
 
     fn annotation<'d>(
@@ -226,12 +200,11 @@ impl<'a> Annotator<'a> {
             thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
         };
         let Some(selection) = self.selections.get(language) else { return annotation };
-        let removed_by = |when| removing(self.scorer.config, found, when);
         // A cascade of the run is not asked.
         let has_text = text(document).is_some();
         // The ordinal only breaks ties of equal ids.
         let scored = ScoredDocument { id: &document.id, ordinal: 0, scores };
-        match Fate::of(has_text, removed_by, false, selection, &scored) {
+        match Fate::of(has_text, self.scorer.config, found, false, selection, &scored) {
             Fate::Kept(retentions) => {
                 annotation.retention = selection.retention_heads().zip(retentions).collect();
             }

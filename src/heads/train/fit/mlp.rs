@@ -179,7 +179,7 @@ impl<'a> Trainer<'a> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
             self.request.stop.check()?;
-            self.step(rows).map_err(|error| Error::Tensor(Box::new(error)))?;
+            self.step(rows).map_err(|error| Error::shape("tensor operation", error.to_string()))?;
         }
         Ok(())
     }
