@@ -123,7 +123,8 @@ pub enum Error {
     /// Other processes use this run directory, but the command needs exclusive access.
     #[error("{}: in use by another process; stop it, or wait for it, and run this again", .0.display())]
     Busy(PathBuf),
-    /// Another process took over the unit of work with this lease, because this one sent no heartbeat for too long.
+    /// Another process took over this unit of work or run directory, because no heartbeat came for
+    /// too long.
     #[error("{}: taken over by another process, as this one sent no heartbeat for too long", .0.display())]
     Lost(PathBuf),
     /// A GPU or its driver failed or cannot be used.

@@ -135,7 +135,8 @@ pub fn open_filters(config: &RunConfig) -> Result<OpenFilters<'_>> {
 }
 
 /// Judges `documents` by `filters`; returns what they found, by document and name of the filter.
-/// `url` returns the URL of a document for a filter; `count` takes every verdict.
+/// `url` returns the URL of a document for a filter, in place of its own; `count` takes every
+/// verdict.
 pub fn judge<'d, 'f>(
     filters: &OpenFilters<'f>,
     documents: &[FilteredDocument<'d>],

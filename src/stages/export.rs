@@ -433,7 +433,8 @@ impl<'a> ShardExport<'a> {
         if let Some((_, first)) = lost.next() {
             let reason = format!(
                 "its text is not in a column `{}` of its own, and cannot be replaced elsewhere or \
-                 inside JSON that is exported as text; give all rows their texts in one column",
+                 inside JSON that is exported as text; give all rows their texts in one column, the \
+                 same in all files of a language",
                 self.job.spec.text
             );
             let (path, count) = (self.shard.file.clone(), 1 + lost.count() as u64);

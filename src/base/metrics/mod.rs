@@ -160,15 +160,23 @@ impl Metrics {
 
     /// Returns the metrics rounded to six decimals; no split is large enough to give more meaning.
     #[must_use]
-    pub fn rounded(mut self) -> Self {
-        let round = |value: &mut f64| *value = rounded(*value);
-        let some = [&mut self.loss, &mut self.accuracy, &mut self.precision, &mut self.recall];
-        some.into_iter().flatten().for_each(round);
-        let more = [&mut self.f1, &mut self.roc_auc, &mut self.spearman];
-        more.into_iter().flatten().chain(&mut self.mean_absolute_error).for_each(round);
-        let ends = [&mut self.accuracy_interval, &mut self.roc_auc_interval];
-        ends.into_iter().chain([&mut self.spearman_interval]).flatten().flatten().for_each(round);
-        self
+    pub fn rounded(self) -> Self {
+        let round = |value: Option<f64>| value.map(rounded);
+        let ends = |interval: Option<[f64; 2]>| interval.map(|ends| ends.map(rounded));
+        Self {
+            num_samples: self.num_samples,
+            loss: round(self.loss),
+            accuracy: round(self.accuracy),
+            accuracy_interval: ends(self.accuracy_interval),
+            precision: round(self.precision),
+            recall: round(self.recall),
+            f1: round(self.f1),
+            roc_auc: round(self.roc_auc),
+            roc_auc_interval: ends(self.roc_auc_interval),
+            spearman: round(self.spearman),
+            spearman_interval: ends(self.spearman_interval),
+            mean_absolute_error: round(self.mean_absolute_error),
+        }
     }
 }
 

@@ -178,8 +178,8 @@ struct RobotsSource {
     files: HashMap<String, Arc<Robots>>,
 }
 
-/// Takes the authority, path, content and time of the fetch of a robots.txt file; returns the
-/// reason if it cannot be used. A larger number is a later time.
+/// Takes the authority, path, content and time of the fetch (a larger number is later) of a
+/// robots.txt file; returns the reason if it cannot be used.
 type TakeFile<'a> = dyn FnMut(String, &Path, &str, Option<f64>) -> Result<(), String> + 'a;
 
 impl RobotsSource {

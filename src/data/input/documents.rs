@@ -20,7 +20,7 @@ use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
 
-/// Name of the column of token counts, the only one of [`DOCUMENT_COLUMNS`] with nulls.
+/// Name of the column of token counts, the only column of documents with nulls.
 pub const NUM_TOKENS: &str = "num_tokens";
 /// Names of the columns that identify a document in part files, in their order.
 pub(crate) const DOCUMENT_COLUMNS: [&str; 5] = ["row", "id", "language", "num_bytes", NUM_TOKENS];

@@ -14,7 +14,7 @@ use super::download::{ask, hub_client, request_of, whole};
 use super::explain::{explain, store_error};
 use super::key::{encoded, for_client};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
-use crate::location::{Dataset, Location, ObjectVersion, Scheme, Snapshot};
+use crate::location::{Dataset, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
 pub(super) fn repository(location: &Location) -> (&str, &str) {
@@ -22,21 +22,17 @@ pub(super) fn repository(location: &Location) -> (&str, &str) {
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
 }
 
-pub(super) fn snapshot(location: &Location) -> Result<Snapshot> {
-    let (id, revision) = repository(location);
-    let revision = revision.replace("%2F", "/");
-    Repository::new(RepoType::Dataset, id, Some(&revision), hub_settings())?.snapshot()
-}
-
 /// Resolves the revision of `location` to its current commit, if it is on a hub.
 pub fn pinned(location: &Location) -> Result<Dataset> {
     let (id, revision) = repository(location);
+    let revision = revision.replace("%2F", "/");
     let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
     if location.scheme != Scheme::Hub || is_commit && !hub_settings().offline {
         return Ok(Dataset::Online(location.clone()));
     }
-    let snapshot = snapshot(location)?;
-    if hub_settings().offline {
+    let settings = hub_settings();
+    let snapshot = Repository::new(RepoType::Dataset, id, Some(&revision), settings)?.snapshot()?;
+    if settings.offline {
         return Ok(Dataset::Cached(snapshot.folder));
     }
     let root = format!("hf://datasets/{id}@{}", snapshot.commit);

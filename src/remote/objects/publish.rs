@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::client::{hub_settings, retried, runtime, wait};
 use super::download::{ask, hub_client, request_of, sha256, whole};
 use super::explain::{ANSWER, explain, failed, store_error};
-use super::hub::{files, repository, snapshot};
+use super::hub::{files, repository};
 use super::key::encoded;
 use super::wire::{READ_TIMEOUT, bare_client};
 use crate::location::{Location, ObjectVersion};
@@ -114,7 +114,7 @@ pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<B
     let mut tries = 0..CLAIM_TRIES;
     loop {
         // The hub refuses to commit after another commit, so only one of two processes does it.
-        let head = if replaces { None } else { Some(snapshot(&place.0)?.commit) };
+        let head = if replaces { None } else { Some(place.head()?) };
         match find() {
             Ok(_) | Err(Error::Missing { .. }) if replaces => return commit(None),
             Err(Error::Missing { .. }) => match commit(head) {
@@ -155,6 +155,13 @@ impl HubPlace {
         let create = format!("{}/api/repos/create", hub_settings().endpoint);
         let created = self.send(&create, Some(("application/json", wanted.to_string())));
         created.map(drop).or_else(|error| find().map_err(|_| error)) // another process may be first
+    }
+
+    fn head(&self) -> Result<String> {
+        let answer = self.send(&self.address("/api", "/revision/{}"), None)?;
+        let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
+        let no_commit = || store_error(&self.0.url(), "the hub does not say which commit is there");
+        answer["sha"].as_str().map(ToOwned::to_owned).ok_or_else(no_commit)
     }
 
     /// Commits `files`, given as the hub's API has them; only right after the commit `after`, if

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 pub use hf_hub::RepoType;
 use hf_hub::{Cache, Repo};
-use serde_json::Value;
+use serde::Deserialize;
 
 use super::client::wait;
 use super::download::{ask, download, hub_client, local, request_of, whole};
@@ -28,6 +28,17 @@ pub struct Repository<'a> {
     is_unreachable: AtomicBool,
     /// Whether a file was downloaded: the cache's snapshot is not complete before the last one.
     is_downloading: AtomicBool,
+}
+
+#[derive(Deserialize)]
+struct RevisionInfo {
+    sha: String,
+    siblings: Vec<Sibling>,
+}
+
+#[derive(Deserialize)]
+struct Sibling {
+    rfilename: String,
 }
 
 impl<'a> Repository<'a> {
@@ -150,15 +161,14 @@ impl<'a> Repository<'a> {
             let answer = ask(&hub_client(self.settings)?, request_of(&url, None), whole).await;
             answer.map_err(|error| self.explain(&error))
         })?;
-        let info: Value = serde_json::from_slice(&answer).unwrap_or_default();
-        let commit = info["sha"].as_str().unwrap_or_default().to_owned();
-        if commit.is_empty() || !commit.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-            return Err(self.error(format!("the hub says {} for the commit", info["sha"])));
+        let info: RevisionInfo = serde_json::from_slice(&answer)
+            .map_err(|e| self.error(format!("the hub does not describe the revision: {e}")))?;
+        if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+            return Err(self.error(format!("the hub says {:?} for a commit", info.sha)));
         }
-        let folder = self.cache.repo(self.repo()).pointer_path(&commit);
-        let files = info["siblings"].as_array().into_iter().flatten();
-        let files = files.filter_map(|file| Some(file["rfilename"].as_str()?.to_owned()));
-        Ok(Snapshot { commit, folder, files: Some(files.collect()) })
+        let folder = self.cache.repo(self.repo()).pointer_path(&info.sha);
+        let files = info.siblings.into_iter().map(|file| file.rfilename).collect();
+        Ok(Snapshot { commit: info.sha, folder, files: Some(files) })
     }
 
     /// Notes in the cache that the revision is `commit`, for [`Repository::snapshot`] offline.

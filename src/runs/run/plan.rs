@@ -345,8 +345,8 @@ mod tests {
         ) {
             let group = |&(rows, bytes): &(u64, u64)| (rows, if rows == 0 { 0 } else { bytes });
             let groups: Vec<(u64, u64)> = groups.iter().map(group).collect();
-            let row_groups: Vec<RowGroup> =
-                groups.iter().map(|&(rows, bytes)| RowGroup { rows, bytes, decoded_bytes: 0 }).collect();
+            let group = |&(rows, bytes): &(u64, u64)| RowGroup { rows, bytes, decoded_bytes: 0 };
+            let row_groups: Vec<RowGroup> = groups.iter().map(group).collect();
             let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
             let num_rows = groups.iter().map(|(rows, _)| rows).sum::<u64>();
             let file = InputFile {

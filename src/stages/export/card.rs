@@ -115,7 +115,7 @@ impl StoredExport {
 }
 
 /// Collects the facts that a card's template gets, from the run, its export and `settings`. Returns
-/// [`Error::Missing`] if the run is not exported.
+/// [`Error::Missing`](polysift_base::Error::Missing) if the run is not exported.
 pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> {
     let Context { config, run, .. } = context;
     let embedded = Embedded::of(run)?;

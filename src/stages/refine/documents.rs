@@ -83,27 +83,27 @@ impl<'a> RunScores<'a> {
         let RunScores { context, embedded, .. } = *self;
         let rescored = |shard: &Shard| self.scored_again(0..rounds, shard);
         // The first round is a sample; all others are near thresholds.
-        let (all, near) = (self.differences(0..rounds)?, self.differences(1..rounds)?);
+        let (all, later) = (self.differences(0..rounds)?, self.differences(1..rounds)?);
         let mut languages = BTreeMap::new();
         for (language, thresholds) in self.encoded_thresholds()? {
             let files = ScoreFiles::Scored;
             let corpus = ScoredCorpus::open(context, embedded, &language, files, Some(&rescored))?;
             let selection = select(&corpus, &thresholds, context.config.selection.mode)?;
-            let of_head = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
+            let of = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
                 seen.get(&language).map(|heads| heads[head]).unwrap_or_default()
             };
             let (mut seen, mut scales, mut freedom) = (Vec::new(), Vec::new(), f64::INFINITY);
             for (head, name) in self.rows.heads.iter().enumerate() {
                 let output = self.heads.get(name, &language).map(|head| head.spec().output);
                 let has_threshold = thresholds.iter().any(|threshold| threshold.head == Some(head));
-                let of_head = Seen { all: of_head(&all, head), near: of_head(&near, head) };
+                let differences = Seen { all: of(&all, head), near: of(&later, head) };
                 let mut scale = 0.0;
                 if self.heads.is_encoded(name) && has_threshold {
-                    let spread = of_head.spread();
-                    scale = if self.risk().is_some() { spread.scale } else { of_head.widest() };
+                    let spread = differences.spread();
+                    scale = if self.risk().is_some() { spread.scale } else { differences.widest() };
                     freedom = freedom.min(spread.freedom);
                 }
-                seen.push(of_head.all);
+                seen.push(differences.all);
                 scales.push(output.filter(|_| has_threshold).map(|output| (scale, output)));
             }
             let near = Near { selection, seen, scales, freedom, reach: 1.0, expected: None };
