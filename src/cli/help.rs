@@ -87,6 +87,7 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
     })
 }
 
+/// Lists the commands of each group with their descriptions, below the name of the group.
 fn groups(command: &Command) -> String {
     let line = |name: &str| {
         let about = command.find_subcommand(name).and_then(Command::get_about);

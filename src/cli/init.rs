@@ -46,6 +46,7 @@ pub(crate) struct InitArgs {
     out: PathBuf,
 }
 
+/// A file that was found.
 struct Found {
     file: InputFile,
     /// Parts of the path, from the folder of the settings; the last is the name without extension.
@@ -113,6 +114,7 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     Ok(())
 }
 
+/// Finds the files of `folder`, with their languages.
 fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
     let root = std::path::absolute(folder).map_err(Error::io(folder, "resolve"))?;
     let root = root.parent().filter(|_| !root.is_dir()).unwrap_or(&root);
@@ -344,6 +346,7 @@ fn language(documents: &[Group], labelled: &[Group]) -> Option<String> {
     Some(format!("language = {{ column = {column}{} }}", script.unwrap_or_default()))
 }
 
+/// Returns the lines that define a head for each kind of labelled texts, and the rates.
 fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rates = Vec::new();

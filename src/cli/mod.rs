@@ -383,6 +383,7 @@ impl CommandContext<'_> {
         Ok(())
     }
 
+    /// Freezes the plan unless this is a dry run, and prints the estimates.
     fn plan(&self, args: &SettingsArgs, dry_run: bool) -> Result<()> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);

@@ -30,6 +30,7 @@ struct Row {
     command: String,
 }
 
+/// Prints the table, and below it the heads and the command of each encoder.
 pub(crate) fn models(as_json: bool) -> Result<()> {
     let table: Table =
         toml::from_str(TABLE).map_err(|e| Error::config("models/encoders.toml", e.to_string()))?;

@@ -15,6 +15,7 @@ use serde::Serialize;
 use polysift::Error;
 use polysift::cluster::shell_quoted;
 
+/// Version and the commit that the program was built from.
 pub(crate) const VERSION: &str =
     concat!(env!("CARGO_PKG_VERSION"), " (", env!("POLYSIFT_COMMIT"), ")");
 

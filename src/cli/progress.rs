@@ -54,6 +54,7 @@ impl StageProgress {
         Some((1.0 - share) * self.secs() / share)
     }
 
+    /// Formats the counts, the share and the throughput for bars and log lines.
     fn counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
@@ -138,6 +139,7 @@ pub(crate) struct Display {
 }
 
 impl Display {
+    /// Shows a bar on a terminal, otherwise lines, as the options say.
     pub(crate) fn new(args: &GlobalArgs) -> Self {
         let is_plain = args.verbose == 0 && args.log_format == LogFormat::Text;
         let has_bar = !args.quiet && is_plain && std::io::stderr().is_terminal();
@@ -149,6 +151,7 @@ impl Display {
         *lock(&self.note) = Some(note);
     }
 
+    /// Writes the progress into the note, at most once a second.
     fn keep(&self, state: &mut StageProgress) {
         let is_due = state.noted.is_none_or(|last| last.elapsed() >= BETWEEN_NOTES);
         if let (Some(note), true) = (&*lock(&self.note), is_due) {

@@ -411,6 +411,7 @@ fn join_glob(base: &Path, glob: &str) -> String {
 
 type Overrides = Vec<(String, Value)>;
 
+/// Sets the list `key`, or adds `items` to it if an earlier flag did.
 fn add_items(overrides: &mut Overrides, key: String, items: Vec<Value>) {
     match overrides.iter_mut().find(|(other, _)| *other == key) {
         Some((_, Value::Array(before))) => before.extend(items),

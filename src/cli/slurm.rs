@@ -40,6 +40,7 @@ impl SlurmArgs {
         std::path::absolute(self.run.path()).map_err(Error::io(self.run.path(), "resolve"))
     }
 
+    /// Prints the script for the run at [`SlurmArgs::root`].
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Context { run, config, .. } = context;
         let shards = u32::try_from(run.plan()?.shards.len().max(1)).unwrap_or(u32::MAX);

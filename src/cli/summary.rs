@@ -32,6 +32,7 @@ use polysift::views::verify::Verified;
 use super::printer::{cells, line, or_dash, titled_table};
 use super::progress::{Usage, time_for_people};
 
+/// Prints a description as an outline, each line after `indent`.
 pub(crate) fn print_tree(description: &Value, indent: &str) {
     for (name, value) in description.as_object().into_iter().flatten() {
         match value {
@@ -94,6 +95,7 @@ pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> 
     Ok(document)
 }
 
+/// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
         line(&format!("embeddings were computed in {precision}"));
@@ -123,6 +125,7 @@ pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     }
 }
 
+/// Prints time and memory of stages, and the share of the time in which each activity was busy.
 pub(crate) fn print_usages(usages: &[Usage]) {
     let rows = usages.iter().map(|usage| {
         let Usage { stage, seconds, peak_bytes, busy_seconds } = usage;
@@ -206,6 +209,7 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Prints how much of each language its cascade encodes, and the recall that the audit proves.
 fn print_cascade(context: Context<'_>) -> Result<()> {
     let percent = |share: f64| format!("{:.1}%", 100.0 * share);
     let (mut rows, mut whole) = (Vec::new(), Vec::new());
@@ -308,6 +312,7 @@ pub(crate) fn print_status(status: &RunStatus) {
     }
 }
 
+/// Prints the counts of the refine stage and the margins that it used.
 fn print_refinement(refinement: &Refinement) {
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let Refinement { precision, rounds, documents, refined, tokens, refined_tokens, .. } =
@@ -370,6 +375,7 @@ pub(crate) fn field(name: &str, value: impl Display) {
     line(&format!("{name:<18} {value}"));
 }
 
+/// Prints the heads of a plan, the cost of training them, the rates and the filters.
 fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
     for (name, head) in &config.heads {
         let trained: Vec<&PlannedHead> =

@@ -367,7 +367,7 @@ impl FilterConfig {
     }
 
     pub(super) fn wrong(&self) -> Option<Wrong> {
-        self.wrong_key().or_else(|| match &self.kind {
+        self.wrong_action().or_else(|| match &self.kind {
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Words(_)
                 if self.lists().is_empty() =>
             {
@@ -382,7 +382,8 @@ impl FilterConfig {
         })
     }
 
-    fn wrong_key(&self) -> Option<Wrong> {
+    /// Returns what is wrong with `when` or `action`.
+    fn wrong_action(&self) -> Option<Wrong> {
         let can_cut =
             matches!(self.kind, FilterKind::Decontamination(_) | FilterKind::Repetition(_));
         if self.action == FilterAction::Flag && self.when.is_some() {

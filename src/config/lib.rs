@@ -410,7 +410,8 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
-    /// Checks that heads with thresholds are defined, and are in `order` unless it is empty.
+    /// Checks `selection.weight` and the names of `[languages.*]`, and that heads with thresholds are
+    /// defined, and in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(

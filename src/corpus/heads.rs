@@ -154,6 +154,7 @@ impl Heads {
         self.named(name).any(|head| head.as_embedding().is_some())
     }
 
+    /// Returns the heads that are called `name`, of all languages.
     fn named(&self, name: &str) -> impl Iterator<Item = &AnyHead> {
         let heads = self.by_name.get(name).into_iter().flat_map(ByLanguage::values);
         heads.map(|loaded| &loaded.head)
@@ -258,8 +259,8 @@ pub fn frozen_keep(settings: &Value, name: &str, language: &str) -> Option<Keep>
 
 /// Checks, before hours of encoding, that every head has a file and that it exists.
 pub fn check_files(config: &RunConfig) -> Result<()> {
-    let mut with_file = config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows());
-    if let Some((name, _)) = with_file.find(|(_, head)| head.path.is_none()) {
+    let lacks_file = |head: &HeadConfig| head.path.is_none() && !head.kind.is_of_rows();
+    if let Some((name, _)) = config.heads.iter().find(|(_, head)| lacks_file(head)) {
         let reason = format!(
             "`embed` scores only where every head is loaded from a file, and `{name}` is not; use \
              `run`, or `embed` without --head"

@@ -181,6 +181,7 @@ impl Corpus for ScoredCorpus<'_> {
         XxHash3_64::oneshot(shard.file.as_os_str().as_encoded_bytes()) as usize
     }
 
+    /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
     fn scan(
         &self,
         shard: usize,
@@ -200,6 +201,7 @@ impl Corpus for ScoredCorpus<'_> {
     }
 }
 
+/// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
 fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u64>>> {
     let LeftOut { audited, audit_every, .. } = left_out;
     if audited.is_empty() {

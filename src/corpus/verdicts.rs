@@ -118,6 +118,7 @@ pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> 
     RowSet::removed(verdicts, removes)
 }
 
+/// Reads the rows of `shard` that filters remove before the thresholds of `language` are computed.
 pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) -> Result<RowSet> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(RowSet::default());

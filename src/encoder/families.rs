@@ -165,16 +165,18 @@ impl Config {
 
     /// Refuses sizes whose weights exceed `bytes` bytes even at four bits a value.
     fn check_sizes(&self, bytes: u64) -> Result<(), String> {
-        let (h, f) = (self.hidden_size as f64, self.intermediate_size as f64);
-        let (v, n) = (self.vocab_size as f64, self.num_hidden_layers as f64);
+        let Self { hidden_size, intermediate_size, vocab_size, num_hidden_layers, .. } = self;
+        let [h, f, v, n] = [hidden_size, intermediate_size, vocab_size, num_hidden_layers]
+            .map(|&size| size as f64);
         // The entries of a layer in the header have 256 bytes and more.
-        if v * h / 2.0 + n * (2.0 * h * h + h * f + 256.0) <= bytes as f64 {
-            return Ok(());
-        }
-        Err(format!(
-            "num_hidden_layers {n}, hidden_size {h}, intermediate_size {f} and vocab_size {v} are \
-             more than {bytes} bytes of weights"
-        ))
+        let layer = (2.0 * h * h + h * f) + 256.0;
+        let reason = || {
+            format!(
+                "num_hidden_layers {num_hidden_layers}, hidden_size {hidden_size}, intermediate_size \
+                 {intermediate_size} and vocab_size {vocab_size} are more than {bytes} bytes of weights"
+            )
+        };
+        (v * h / 2.0 + n * layer <= bytes as f64).then_some(()).ok_or_else(reason)
     }
 
     /// Returns what all families share; the rest is as in BERT: positions from 0, and post-norms.

@@ -123,20 +123,25 @@ pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
     (is_one || one.is_empty() && is_off(value)).then_some(()).ok_or_else(reason)
 }
 
+/// Returns true if a value turns its option off.
 fn is_off(value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Bool(is_on) => !is_on,
         Value::Number(number) => number.as_f64() == Some(0.0),
         Value::String(text) => text.is_empty(),
-        Value::Array(values) => values.iter().all(is_empty),
-        Value::Object(values) => values.values().all(is_empty),
+        Value::Array(_) | Value::Object(_) => is_empty(value),
     }
 }
 
 /// Returns true if a value holds only null, empty lists and empty objects.
 fn is_empty(value: &Value) -> bool {
-    !matches!(value, Value::Bool(_) | Value::Number(_) | Value::String(_)) && is_off(value)
+    match value {
+        Value::Null => true,
+        Value::Array(values) => values.iter().all(is_empty),
+        Value::Object(values) => values.values().all(is_empty),
+        _ => false,
+    }
 }
 
 fn short(value: &Value) -> String {

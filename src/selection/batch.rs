@@ -77,8 +77,8 @@ pub trait Corpus: Sync {
     /// Returns the number of shards (input files, or consecutive rows of one).
     fn num_shards(&self) -> usize;
 
-    /// Returns a number that tells the input file of `shard` from others; its shards are in row
-    /// order.
+    /// Returns a number that tells the input file of `shard` from others; the shards of a
+    /// file are in row order.
     fn file(&self, shard: usize) -> usize {
         shard
     }
@@ -123,6 +123,7 @@ impl RankedDocument for BatchRow<'_> {
         key.with_id(id, self.batch.ordinals.get(self.at).copied().unwrap_or_default())
     }
 
+    /// Returns the score by `head`, if there is one.
     fn scored(&self, head: usize) -> Option<DocumentScore> {
         let column = self.batch.heads.get(head)?;
         let (&logit, &score) = (column.logits.get(self.at)?, column.scores.get(self.at)?);

@@ -164,6 +164,7 @@ struct EvaluatedPass {
 }
 
 impl FullRun<'_> {
+    /// Chooses the first pass of `language`; returns the result and the files of the pass.
     fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let of_language =
             |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
@@ -317,6 +318,7 @@ impl FullRun<'_> {
         (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
     }
 
+    /// Scores the documents of all shards with the first passes of their languages.
     fn score(&self) -> Result<()> {
         let context = self.context;
         let Context { config, run, .. } = context;

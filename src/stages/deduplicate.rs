@@ -78,6 +78,7 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Adds up the counts of all `languages` and writes the report.
 fn write_report(context: Context<'_>, near: NearFilter<'_>, languages: &[String]) -> Result<()> {
     let run = context.run;
     let (mut total, mut reports) = (FilterCounts::default(), BTreeMap::new());
@@ -144,6 +145,7 @@ impl ComparedDocuments<'_> {
         Ok(ids.into_iter().flatten().collect())
     }
 
+    /// Writes the verdicts on every shard, and their counts.
     fn write(&self, near: &NearDuplicates) -> Result<ShardMarker> {
         let (run, ids) = (self.context.run, self.ids(&near.found)?);
         let shards: Vec<&[Part<'_>]> = self.parts.chunk_by(|a, b| a.place == b.place).collect();

@@ -54,6 +54,7 @@ const OWNER: &str = "polysift.json";
 /// Maximum number of files checked by [`check_export`]; the files of a corpus are alike.
 const MAX_CHECKED_FILES: usize = 100;
 
+/// What all shards have in common.
 struct ExportJob<'a> {
     rows: RunRows<'a>,
     spec: ExportSpec,
@@ -101,8 +102,9 @@ pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> 
         let over = shards.iter().find(|shard| canonical(&shard.file).starts_with(&folder));
         if let Some(Shard { file, .. }) = over {
             let (folder, file) = (folder.display(), file.display());
-            let reason = format!("would write to {folder}, where the input file {file} is");
-            return refused(format!("{reason}; name another place"));
+            return refused(format!(
+                "would write to {folder}, where the input file {file} is; name another place"
+            ));
         }
     }
     Ok(())
@@ -347,6 +349,7 @@ impl<'a> ShardExport<'a> {
         Err(Error::schema(&self.shard.file, EMBEDDINGS, reason))
     }
 
+    /// Groups `rows` of the shard by output file.
     fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let spec = &self.job.spec;
@@ -479,6 +482,7 @@ impl<'a> ShardExport<'a> {
         }
     }
 
+    /// Reads the next part and returns whether there was one.
     fn read_next_part(&mut self) -> Result<bool> {
         let Some(part) = self.rows.next_part()? else { return Ok(false) };
         if self.job.spec.embeddings.is_some() {

@@ -20,6 +20,7 @@ use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::read_documents;
 use polysift_runs::run::{Plan, Shard, ShardMarker, Stage};
 
+/// Number of documents judged together.
 const BLOCK_DOCUMENTS: usize = 1024;
 
 type CountsByLanguage = BTreeMap<String, FilterCounts>;

@@ -149,6 +149,7 @@ pub(crate) fn check_ids(config: &RunConfig, plan: &Plan) -> Result<()> {
     check_column(config, plan, &config.input.id, ColumnKind::Id)
 }
 
+/// Checks that one of the first files that can be opened has the `column`.
 fn check_column(config: &RunConfig, plan: &Plan, column: &str, kind: ColumnKind) -> Result<()> {
     let look = |shard: &Shard| -> Result<()> {
         let file = shard.input()?;
@@ -200,7 +201,7 @@ pub(crate) fn warn_of_settings(config: &RunConfig, plan: &Plan) {
         let is_script = script.len() == 4 && script.bytes().all(|byte| byte.is_ascii_alphabetic());
         let known = iso_639_3(code);
         if language == UNDETERMINED_LANGUAGE
-            || is_script && known.is_some_and(|(known, _)| known == code)
+            || is_script && known.is_some_and(|(three_letters, _)| three_letters == code)
         {
             continue;
         }

@@ -90,7 +90,8 @@ const BATCH_DOCUMENTS: usize = 2048;
 /// Scores the documents near the thresholds again in f32 (in bf16 for an fp8 run), if
 /// `selection.refine` is on and the encoder computed in another type. Returns [`Error::Missing`]
 /// before the score stage or if an input file is gone; [`Error::Corrupt`] if one changed;
-/// [`Error::Mismatch`] for another model than the run's.
+/// [`Error::Mismatch`] for another model than the run's; [`Error::Config`] if no encoder of the run
+/// made the embeddings.
 pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
         return Ok(());
@@ -115,6 +116,7 @@ pub fn refine(context: Context<'_>) -> Result<()> {
 }
 
 impl RunScores<'_> {
+    /// Does the rounds that are left, then writes the refined scores and the report.
     fn all_rounds(&self) -> Result<()> {
         for round in 0.. {
             self.context.stop.check()?;
@@ -280,6 +282,7 @@ impl RunScores<'_> {
         })
     }
 
+    /// Writes the report after `rounds` rounds and marks the stage done.
     fn write_report(&self, rounds: usize) -> Result<()> {
         let run = self.context.run;
         let precision = precise_settings(self.context)?.precision;

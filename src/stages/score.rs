@@ -163,6 +163,7 @@ fn score_shard(
     Ok(marker)
 }
 
+/// Number of rows by outcome.
 type Counts = BTreeMap<&'static str, u64>;
 
 fn counts(scored: &ScoreRows) -> Counts {

@@ -6,9 +6,11 @@
 //! Truncation and padding settings of `tokenizer.json` are ignored.
 //!
 //! The pipelines of XLM-RoBERTa and Gemma run on an engine of our own. It gives the ids of the
-//! `tokenizers` crate (but for runs of over 64 KiB without a certain border), and tokenizes only as
-//! much of a text as the requested ids need. All other pipelines run on the crate. If the first part of a text, up to a place where it is always split,
-//! gives the requested ids, the crate gets only that part.
+//! `tokenizers` crate, and tokenizes only as much of a text as the requested ids need. There is one
+//! exception: XLM-RoBERTa's words of over 64 KiB in which no border between two tokens is certain
+//! until the end are cut, and may get other ids around the cuts. All other pipelines run on the
+//! crate. If the first part of a text, up to a place where it is always split, gives the requested
+//! ids, the crate gets only that part.
 //!
 //! ```
 //! use polysift_config::EncoderConfig;

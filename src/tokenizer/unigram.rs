@@ -132,7 +132,7 @@ impl Unigram {
         }
         // The last piece stays, so that the word goes on.
         let at = text.len() - lattice.nodes[text.len()].bytes as usize;
-        (text.len() >= LONGEST).then(|| (at, lattice.nodes[at].score))
+        (text.len() >= LONGEST && at > 0).then(|| (at, lattice.nodes[at].score))
     }
 }
 

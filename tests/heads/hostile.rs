@@ -211,6 +211,9 @@ fn pickles_that_ask_for_too_much_are_refused() -> Result<()> {
     let parameter = b"ctorch._utils\n_rebuild_parameter\nq\x01".to_vec();
     let (many, calls) = (b"h\x01".repeat(100_000), b"\x85R".repeat(100_001));
     let parameters = dict(&[[text("0.weight"), parameter, many, b"N".to_vec(), calls].concat()]);
+    let call = tensor("", 3, 0, &[1, 3], &[3, 1]).split_off(text("").len());
+    let classes = b"ctorch._utils\n_rebuild_parameter\n".repeat(2);
+    let of_itself = dict(&[[text("0.weight"), classes, call, b"\x85R\x85R".to_vec()].concat()]);
     let in_itself = [&b"\x80\x02}q\x00"[..], &text("model")[..], b"h\x00s."].concat();
     for (pickle, expected) in [
         (long_text, "ends too early"),
@@ -221,6 +224,7 @@ fn pickles_that_ask_for_too_much_are_refused() -> Result<()> {
         (wide, "ends too early"),
         (texts, "ends too early"),
         (parameters, "not described as PyTorch does it"),
+        (of_itself, "not described as PyTorch does it"),
         (in_itself, "holds no tensors"),
         (objects, "more than 2097152 objects"),
         (long, "has 9437186 bytes"),

@@ -74,12 +74,14 @@ fn files_of_other_forms_are_called_so() -> TestResult {
     let marked = "\u{feff}".to_owned() + text;
     let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
-    for bytes in [little(text), big(text), little(&marked), big(&marked)] {
+    let wide = |text: &str| text.chars().flat_map(|c| u32::from(c).to_be_bytes()).collect();
+    for bytes in [little(text), big(text), little(&marked), big(&marked), wide(text), wide(&marked)]
+    {
         for (name, bytes) in [("f.jsonl", bytes.clone()), ("f.jsonl.gz", gzip(&bytes)?)] {
             let (_directory, input) = file(name, &bytes)?;
             let generous = InputConfig { max_rejects: 100, ..config() };
             let message = failure(&input, &generous);
-            assert!(message.contains("it is UTF-16; convert it to UTF-8"), "{message}");
+            assert!(message.contains("it is UTF-16 or UTF-32; convert it to UTF-8"), "{message}");
         }
     }
     for (bytes, told) in [

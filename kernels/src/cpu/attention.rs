@@ -186,6 +186,7 @@ fn weigh<'a>(
     &scores[..panels * made]
 }
 
+/// Sets the scores of a row outside `columns` to minus infinity.
 fn mask(scores: &mut [CacheLine], columns: Range<usize>) {
     for (i, line) in scores.iter_mut().enumerate() {
         for (j, word) in line.0.iter_mut().enumerate() {
@@ -197,6 +198,7 @@ fn mask(scores: &mut [CacheLine], columns: Range<usize>) {
 }
 
 vectorized! {
+    /// Writes the f32 values of `lines`, times `factor`, to `row`.
     fn scale(lines: &[CacheLine], factor: f32, row: &mut [f32]) {
         for (row, line) in row.chunks_mut(WORDS).zip(lines) {
             for (value, &word) in row.iter_mut().zip(&line.0) {

@@ -105,6 +105,7 @@ mod x86 {
 
     use super::{CACHE, Isa, Level, Units};
 
+    /// Returns the instruction sets from the slowest to the fastest; CPUs with I8MM have DotProd.
     pub(super) fn all() -> Vec<Isa> {
         let cache = second_level_cache();
         let mut all = Vec::new();

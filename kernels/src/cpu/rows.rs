@@ -7,6 +7,7 @@ use crate::cpu::isa::vectorized;
 const LANES: usize = 8;
 /// Number of values compared side by side: four vectors of the widest instruction set.
 const WIDTH: usize = 64;
+/// Number of columns summed at a time.
 const COLUMNS: usize = 16;
 
 vectorized! {

@@ -38,6 +38,7 @@ impl Grid {
 }
 
 pub(super) trait Argument {
+    /// Returns a pointer to the argument's value.
     fn value(&self) -> *const c_void;
 
     /// Returns the allocation that the value points into, if the value is an address.
@@ -77,6 +78,7 @@ impl Argument for BufferPlace<'_> {
         (&raw const self.address).cast()
     }
 
+    /// Returns the allocation that the value points into, if the value is an address.
     fn memory(&self) -> Option<&Arc<Memory>> {
         self.memory
     }

@@ -39,6 +39,7 @@ const PROTOCOL: &str = "protocol";
 const FETCHED: &str = "fetched";
 const BATCH_FILES: usize = 4096;
 
+/// Finds documents by the robots.txt of their hosts, by lists of domains and by lists of ids.
 #[derive(Debug)]
 pub(super) struct ConsentFilter {
     ids: Vec<ListedStrings>,
@@ -242,6 +243,7 @@ impl RobotsSource {
         Ok(())
     }
 
+    /// Reads all files, and parses them in parallel.
     fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<Robots>>> {
         let mut files: HashMap<String, RobotsFile> = HashMap::new();
         let mut distinct: HashSet<Arc<Robots>> = HashSet::new();

@@ -10,6 +10,7 @@ use polysift_base::error::{Error, Result};
 use polysift_config::{ContaminationRule, DecontaminationConfig, FilterAction};
 use polysift_text::decontamination::{Hits, Index, TaskCounts, cut};
 
+/// Reason of this filter's findings.
 pub(crate) const CONTAMINATED: &str = "contaminated";
 /// Maximum number of n-grams that a report names; the most frequent ones are often templates.
 const MAX_NGRAMS: usize = 100;
@@ -32,6 +33,7 @@ impl DecontaminationFilter {
         Ok(Self { config, index, cuts: action == FilterAction::Cut })
     }
 
+    /// Applies the rule of the settings to a document with these hits, of these distinct n-grams.
     fn is_contaminated(&self, hits: &Hits, ngrams: &[u32]) -> bool {
         let config = &self.config;
         match config.rule {

@@ -28,7 +28,8 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 type StringSet = Arc<Vec<u128>>;
 
 fn string_set(mut hashes: Vec<u128>) -> StringSet {
-    // A thread that waits for a parallel sort could begin another shard, which needs the same lock.
+    // Not in parallel: `load` holds its lock meanwhile, and a thread that waits for a parallel sort
+    // may begin another shard, which waits for that lock.
     hashes.sort_unstable();
     hashes.dedup();
     hashes.shrink_to_fit();

@@ -233,12 +233,13 @@ fn arrange(
     Ok((top, columns))
 }
 
-/// Returns the columns of the input, with the children of `metadata` in its place if it `opens`.
-fn flatten(input: &Schema, opens: bool) -> Vec<ExportColumn> {
+/// Returns the columns of the input. With `opens_metadata`, the children of the column `metadata`
+/// replace it, under `metadata.CHILD` where another column has the name.
+fn flatten(input: &Schema, opens_metadata: bool) -> Vec<ExportColumn> {
     let mut columns = Vec::new();
     for (i, field) in input.fields().iter().enumerate() {
         match field.data_type() {
-            DataType::Struct(children) if opens && field.name() == METADATA => {
+            DataType::Struct(children) if opens_metadata && field.name() == METADATA => {
                 for child in children {
                     let is_nullable = field.is_nullable() || child.is_nullable();
                     let mut hoisted = child.as_ref().clone().with_nullable(is_nullable);

@@ -303,6 +303,7 @@ fn value_bytes(array: &dyn Array) -> Vec<u64> {
     bytes
 }
 
+/// Returns the bytes of a value if all values of the type have the same width.
 fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     match data_type {
         DataType::Null => Some(0),

@@ -90,6 +90,7 @@ impl TableRow<'_> {
     }
 }
 
+/// Reads the rows of a file of any format in batches.
 pub(super) trait ColumnReader: Send {
     /// Returns the next rows, from one to `max_rows` of them, or `None` at the end of the file.
     fn next_batch(&mut self, max_rows: usize) -> Result<Option<ColumnBatch>>;
@@ -160,6 +161,7 @@ impl Rejects {
         if self.exceeded() { Err(self.error(path)) } else { Ok(()) }
     }
 
+    /// Returns the error that names the first row and the count.
     pub(super) fn error(&self, path: &Path) -> Error {
         let (row, reason) =
             self.kept.first().map_or((0, ""), |first| (first.row, first.reason.as_str()));

@@ -91,6 +91,7 @@ impl CsvReader {
         Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
     }
 
+    /// Returns the values of the record, or why it cannot be used.
     fn values(&self) -> Result<Vec<Option<&str>>, String> {
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());

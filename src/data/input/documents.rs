@@ -60,6 +60,7 @@ pub struct DocumentBatch {
 }
 
 impl DocumentBatch {
+    /// Returns the names and values of the [`DOCUMENT_COLUMNS`].
     pub(crate) fn columns(&self) -> impl Iterator<Item = (&'static str, ArrayRef)> {
         let columns: [ArrayRef; 5] = [
             Arc::new(self.rows.clone()),
@@ -289,6 +290,7 @@ impl DocumentRequest {
         columns
     }
 
+    /// Opens a reader of `columns`; the first may hold up to `max_bytes` per row.
     pub(super) fn open(
         &self,
         file: &InputFile,

@@ -191,6 +191,8 @@ impl JsonShape {
 }
 
 impl JsonColumns {
+    /// Adds the values of an object. Objects usually have their fields in the same order, so the
+    /// field at the same place is checked first.
     pub(super) fn observe(&mut self, object: &Json<'_>) {
         let JsonValue::Object(entries) = &object.value else { return };
         for (place, (key, value)) in entries.iter().enumerate() {

@@ -191,6 +191,7 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
     Ok(json.keys().map(ToOwned::to_owned).collect())
 }
 
+/// Returns the object on the line, or why there is none.
 pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
     let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
         JsonValue::Object(_) => Ok(json),
@@ -218,6 +219,8 @@ fn reach<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
     json.get(name).or_else(|| columns::splits(name).find_map(inside))
 }
 
+/// Reads the value of `column` in a line as the kind of the column. Embeddings must have the `width`
+/// of earlier ones.
 fn field<'j>(
     json: &'j Json<'_>,
     column: &ColumnRequest,

@@ -82,9 +82,14 @@ pub(super) fn encoding_error(bytes: &[u8]) -> Option<&'static str> {
     Some(match *bytes {
         [0x1F, 0x8B, ..] => "it is compressed by gzip; its name must end with `.gz`",
         [0x28, 0xB5, 0x2F, 0xFD, ..] => "it is compressed by zstd; its name must end with `.zst`",
-        // So does UTF-32, in which a file is rare.
-        [0xFF, 0xFE, ..] | [0xFE, 0xFF, ..] | [1..=255, 0, ..] | [0, ..] => {
-            "it is UTF-16; convert it to UTF-8 (`iconv -f UTF-16 -t UTF-8`)"
+        // In UTF-16 and UTF-32 the character has zeros beside it.
+        [0xFF, 0xFE, ..]
+        | [0xFE, 0xFF, ..]
+        | [0, 0, 0xFE, 0xFF, ..]
+        | [1..=255, 0, ..]
+        | [0, 1..=255, ..]
+        | [0, 0, 0, 1..=255, ..] => {
+            "it is UTF-16 or UTF-32; convert it to UTF-8 (`iconv -t UTF-8 -f UTF-16`, or `-f UTF-32`)"
         }
         _ => return None,
     })
@@ -102,6 +107,7 @@ pub(super) struct LineReader {
 }
 
 impl LineReader {
+    /// Opens `file`; lines are held up to `max_bytes`.
     pub(super) fn open(file: &InputFile, max_bytes: u64) -> Result<Self> {
         let compression = file.format.compression();
         let format = match compression {

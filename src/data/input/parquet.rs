@@ -66,6 +66,7 @@ impl InputFile {
     }
 }
 
+/// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
     /// Columns as the file declares them, but for [`with_int96`], [`kept`] and [`date32`].

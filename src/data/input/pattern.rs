@@ -104,6 +104,7 @@ pub(super) fn search(
 const UNREAD: &str =
     "7z arrow avro br bz2 csv feather jl jsonlines lz4 orc parq parquet pq sz tsv warc xz zip";
 
+/// Returns the extension of `name` if it is one of [`UNREAD`].
 fn unread(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let packed = name.strip_suffix(".gz").or_else(|| name.strip_suffix(".zst"));

@@ -272,6 +272,7 @@ pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     LargeListArray::try_new(vector, offsets, values, rows.nulls().cloned())
 }
 
+/// Returns `lists` of numbers as lists of f32.
 fn of_floats(lists: LargeListArray) -> Result<LargeListArray, ArrowError> {
     let (_, offsets, values, nulls) = lists.into_parts();
     let values: ArrayRef = match values.data_type() {

@@ -134,6 +134,7 @@ mod tests {
             Ok(self.ends[slot].is_none_or(|end| end <= self.now))
         }
 
+        /// Waits for the batch of a slot, if there is one, and answers it.
         fn finish(&mut self, slot: usize) -> Result<(), Infallible> {
             if let Some(end) = self.ends[slot].take() {
                 if end > self.now {

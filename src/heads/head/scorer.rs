@@ -37,6 +37,7 @@ impl LinearLayer {
     }
 }
 
+/// One layer of an MLP head.
 #[derive(Debug, Clone)]
 pub enum HeadLayer {
     Linear(LinearLayer),

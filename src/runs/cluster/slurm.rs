@@ -21,6 +21,7 @@ use polysift_config::RunConfig;
 
 /// Environment variable that the batch scripts set to 1: the program may requeue its job.
 pub const REQUEUE_VARIABLE: &str = "POLYSIFT_REQUEUE";
+/// Slurm's default of `MaxArraySize`.
 const DEFAULT_MAX_ARRAY_SIZE: u32 = 1001;
 
 /// Default CPUs of a task that does not fill a node; most nodes can spare as many.

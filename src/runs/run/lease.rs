@@ -31,6 +31,7 @@ impl Holder {
     }
 }
 
+/// A lease that this process holds.
 #[derive(Debug)]
 pub(super) struct Lease {
     /// Path of the lease without its number.

@@ -24,6 +24,7 @@ use polysift_data::parts::{EmbeddingRows, MAKE_AGAIN, read_embeddings};
 
 const DONE: &str = "done";
 const FAILED: &str = "failed";
+/// File with the gathered markers of a finished stage.
 const FINISHED: &str = "finished.jsonl.zst";
 
 /// A file that a stage wrote.

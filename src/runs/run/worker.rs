@@ -39,7 +39,9 @@ use polysift_base::io::{final_name, if_there, read, unlink, write_json};
 /// Interval between two checks of other processes.
 pub(super) const POLL: Duration = Duration::from_millis(200);
 
+/// Folder with the file of each process that works in the run directory.
 pub(super) const WORKERS: &str = "state/workers";
+/// Folder with a file for each process that has the run directory for itself, or wants to.
 pub(super) const EXCLUSIVE: &str = "state/exclusive";
 
 /// A process that works in the run directory.

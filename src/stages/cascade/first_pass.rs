@@ -27,6 +27,7 @@ const VALIDATION: usize = 5;
 /// Predicted scores by head and document. A document without one has infinity, so it is encoded.
 pub(super) type Predicted = BTreeMap<String, Vec<f32>>;
 
+/// A trained first pass of a language.
 pub(super) struct TrainedPass<'a> {
     full: &'a FullRun<'a>,
     /// True if the run's own heads score the embeddings too, and the ridge heads predict the rest.

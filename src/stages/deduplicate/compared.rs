@@ -58,6 +58,7 @@ pub(super) struct Part<'a> {
     pub(super) documents: Range<usize>,
 }
 
+/// A document that may be compared.
 struct ComparedDocument {
     ordinal: u64,
     /// Logit, negated if low ones are better; -inf without a score.
@@ -74,6 +75,7 @@ pub(super) struct ComparedDocuments<'a> {
     gpu: Option<&'a Device>,
 }
 
+/// The near duplicates of a language.
 #[derive(Default)]
 pub(super) struct NearDuplicates {
     /// In the order of the input.
@@ -86,6 +88,7 @@ pub(super) struct NearDuplicates {
     pub(super) largest_cluster: usize,
 }
 
+/// The documents of a corpus in clusters.
 struct Clustered {
     width: usize,
     /// Cluster of each document; [`NO_CLUSTER`] without a usable embedding.

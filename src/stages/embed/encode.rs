@@ -45,6 +45,7 @@ type EncodeJob = (PackedBatch, Vec<ChunkPlace>);
 /// Number of a step of the input, and of a chunk in it.
 type ChunkPlace = (usize, usize);
 
+/// Message to the collecting thread.
 enum Event {
     /// The next step of the input; its chunks are on their way to the encoding threads.
     Step(Step),
@@ -187,6 +188,7 @@ impl<'a> Encoding<'a> {
         Ok(())
     }
 
+    /// Encodes batches until there are no more or a stop is requested.
     fn encode_batches(
         &self,
         jobs: &channel::Receiver<EncodeJob>,

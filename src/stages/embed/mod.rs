@@ -132,6 +132,7 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
 }
 
 impl Pipeline<'_> {
+    /// Embeds the shards that can be claimed now.
     fn embed(&self) -> Result<()> {
         let gpus = self.model.map_or(0, |model| model.placement.gpus.len());
         let num_streams = gpus.div_ceil(GPUS_PER_STREAM).max(1);

@@ -34,6 +34,7 @@ impl Pipeline<'_> {
         }
     }
 
+    /// Sets the languages of `documents`, if the settings name a classifier.
     fn identify_languages(&self, documents: &mut DocumentBatch) {
         let Some(languages) = &self.languages else { return };
         let identify = |scratch: &mut TextScratch, i| {
@@ -95,6 +96,7 @@ impl Pipeline<'_> {
         Ok(())
     }
 
+    /// Takes the embeddings from the input, if it has any.
     fn take_embeddings(&self, batch: &mut ChunkBatch, mut documents: DocumentBatch) {
         let has_embeddings = self.context.config.has_embeddings();
         for i in 0..documents.len() {

@@ -24,6 +24,7 @@ use polysift_data::input::row_values;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
 use polysift_selection::{Selection, ThresholdKind};
 
+/// Maximum characters shown of a text.
 const TEXT_CHARS: usize = 500;
 
 /// Exported files that are loaded together.
@@ -35,6 +36,7 @@ struct Subset {
     is_deep: bool,
 }
 
+/// An export with all its files.
 struct StoredExport {
     /// Subsets by top-level folder; the name is empty for files outside of folders.
     subsets: BTreeMap<String, Subset>,
@@ -47,6 +49,7 @@ struct StoredExport {
 }
 
 impl StoredExport {
+    /// Reads the files from the markers of the shards `names`.
     fn open(context: Context<'_>, names: &[String]) -> Result<Self> {
         let run = context.run;
         all_done(run, Stage::Export, names, "exported")?;
@@ -188,6 +191,7 @@ fn encoder(context: Context<'_>) -> Result<Value> {
     Ok(json!({"model": model, "recipe": recipe, "chunks": config.encoder.chunks}))
 }
 
+/// Lists the heads, with the digests of their files by language.
 fn heads(context: Context<'_>) -> Result<Vec<Value>> {
     let frozen = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let retention = retention_heads(context.config);
@@ -240,6 +244,7 @@ fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
     rows
 }
 
+/// Lists the filters with their counts, and the digests of their lists.
 fn filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
@@ -295,6 +300,7 @@ fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     }))
 }
 
+/// Returns the hub's size category for a data set with this number of documents.
 fn size_category(documents: u64) -> String {
     let names = ["1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T"];
     let powers = (0..names.len() as u32).map(|power| 1000 * 10u64.pow(power));

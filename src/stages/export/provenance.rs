@@ -13,6 +13,7 @@ use polysift_corpus::verdicts::filter_settings;
 use polysift_data::input::list_files;
 use polysift_runs::run::Stage;
 
+/// Provenance of all files of an export.
 pub(super) struct ExportProvenance {
     all: Value,
     /// Languages of the filters' lists, by path.

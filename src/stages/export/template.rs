@@ -58,6 +58,7 @@ fn render(origin: &str, text: &str, facts: Option<&serde_json::Value>) -> Result
     Ok(String::from_utf8_lossy(&card.0).into_owned())
 }
 
+/// A buffer of at most [`MAX_BYTES`].
 #[derive(Default)]
 struct Bounded(Vec<u8>);
 

@@ -400,6 +400,18 @@ fn an_input_file_that_changed_is_refused() -> Result<()> {
 }
 
 #[test]
+fn embeddings_from_the_input_are_not_refined() -> Result<()> {
+    let mut noisy = Noisy::new(SETTINGS)?;
+    noisy.move_scores(|_, _, logit| logit)?;
+    let mut frozen = noisy.run.frozen_settings(Stage::Embed)?.unwrap_or_default();
+    frozen["encoder"] = json!({"digest": "embeddings from the input"});
+    noisy.run.write_json(&noisy.run.path("frozen/embed.json"), &frozen)?;
+    let error = refine(noisy.context()).map_err(|e| (e.exit_code(), e.to_string()));
+    assert!(error.is_err_and(|(code, text)| code == 2 && text.contains("selection.refine")));
+    Ok(())
+}
+
+#[test]
 fn lost_scores_of_a_round_are_made_again() -> Result<()> {
     let mut noisy = Noisy::new(SETTINGS)?;
     noisy.move_scores(|head, ordinal, logit| logit + 0.03 * noise(head, ordinal))?;

@@ -132,12 +132,12 @@ impl Report {
             cuts.dedup();
             let mean_at = |cut: Option<f64>| {
                 let rows: Vec<_> = rows.iter().filter(|row| row.group.cut == cut).collect();
-                let mean = |name: &String| {
+                let column = |name: &String| {
                     let values = rows.iter().map(|row| &row.columns[name]);
                     (name.clone(), mean(name, values))
                 };
                 let columns = rows[0].columns.as_object().into_iter().flatten();
-                let columns = columns.map(|(name, _)| mean(name)).collect();
+                let columns = columns.map(|(name, _)| column(name)).collect();
                 ReportRow { group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) }, columns }
             };
             let means: Vec<ReportRow> = cuts.into_iter().map(mean_at).collect();
@@ -146,7 +146,8 @@ impl Report {
     }
 }
 
-/// Returns the sum of counts, or else the mean over the rows that have a value.
+/// Returns the sum of counts, or else the mean over the rows that have a value. Ends of intervals
+/// are null and `calibration` is empty: they have no mean.
 fn mean<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
     match column {
         "scored" | "positive" => values.filter_map(Value::as_u64).sum::<u64>().into(),

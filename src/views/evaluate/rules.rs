@@ -81,10 +81,11 @@ impl Ranked<'_> {
         calls
     }
 
-    /// Scores are compared with the f32 next to `threshold`, as by a run's thresholds.
+    /// Calls the texts with scores above `threshold` positive. It is rounded to f32, as a run's
+    /// thresholds are.
     fn above(&self, threshold: f64) -> Calls {
-        let positive = |score: &DocumentScore| score.score > threshold as f32;
-        let positive = self.scores.iter().map(positive).collect();
+        let is_above = |score: &DocumentScore| score.score > threshold as f32;
+        let positive = self.scores.iter().map(is_above).collect();
         Calls::new(format!("score above {threshold}"), Some(threshold), positive)
     }
 

@@ -87,12 +87,15 @@ pub(super) fn rounded(value: f64, digits: usize) -> f64 {
 pub(super) struct ExactSum(BTreeMap<i32, i128>);
 
 impl ExactSum {
+    /// Adds `value`, which is finite: an integer times a power of two.
     pub(super) fn add(&mut self, value: f64) {
+        // An f64 has 52 bits of fraction, below 11 of an exponent that is stored plus 1023. Exponent
+        // 0 means subnormal: without the leading 1, and with the scale of exponent 1.
         let bits = value.to_bits();
         let (exponent, fraction) = ((bits >> 52 & 0x7FF) as i32, bits & ((1 << 52) - 1));
         let whole = if exponent == 0 { fraction } else { fraction | 1 << 52 };
         let signed = if value.is_sign_negative() { -i128::from(whole) } else { whole.into() };
-        *self.0.entry(exponent.max(1) - 1075).or_default() += signed;
+        *self.0.entry(exponent.max(1) - (1023 + 52)).or_default() += signed;
     }
 
     pub(super) fn merge(&mut self, other: Self) {

@@ -128,6 +128,8 @@ pub(super) struct PlacedThreshold {
 }
 
 impl StoredThresholds {
+    /// Lists the thresholds of `selection` with the final selections that each is part of, and which
+    /// end each of `heads` keeps: by its last threshold, else by the settings.
     fn new(config: &RunConfig, heads: &[&str], selection: Selection) -> Self {
         let keep = |name: &&str| {
             let mut own = selection.thresholds.iter().map(|report| &report.threshold);
@@ -139,12 +141,13 @@ impl StoredThresholds {
         let mut placed = Vec::new();
         for report in &selection.thresholds {
             for (i, outcome) in report.outcomes.iter().enumerate() {
-                let stands = |at: usize| report.outcomes.len() == 1 || at == i;
-                let standing = names.iter().enumerate().filter(|(at, _)| stands(*at));
+                // The only outcome of a threshold is part of every selection, else one of each.
+                let is_part = |of: usize| report.outcomes.len() == 1 || of == i;
+                let selections = names.iter().enumerate().filter(|(of, _)| is_part(*of));
                 placed.push(PlacedThreshold {
-                    head: report.threshold.head.unwrap_or(usize::MAX),
+                    head: report.threshold.head.unwrap_or(usize::MAX), // no head has this place
                     bound: outcome.bound,
-                    selections: standing.map(|(_, name)| name.name.clone()).collect(),
+                    selections: selections.map(|(_, name)| name.name.clone()).collect(),
                 });
             }
         }

@@ -35,6 +35,7 @@ impl Ends {
         }
     }
 
+    /// Adds the documents that `other` keeps of the same order.
     fn merge(&mut self, other: Self) {
         for (key, document) in other.kept {
             self.offer(key, || document);

@@ -16,6 +16,7 @@ const ROUND: f32 = 12_582_912.0;
 const POLYNOMIAL: [f32; 6] =
     [0.693_147_2, 0.240_226_48, 0.055_503_324, 0.009_618_437, 0.001_339_887_6, 0.000_153_533_69];
 
+/// State of softmax for the rows of a tile.
 pub(super) struct Softmax {
     /// Factor from a score to the exponent of two.
     scale: f32,
@@ -217,6 +218,7 @@ mod x86 {
     /// Polynomial for `(2^r - 1) / r`, off by a tenth of f16's rounding; see coefficients.py.
     const POLYNOMIAL: [f32; 4] = [0.693_124_1, 0.240_240_99, 0.055_906_44, 0.009_582_845];
 
+    /// Like [`weigh_f32`], with the powers in bf16.
     #[target_feature(enable = "avx512f,avx512bf16")]
     pub(super) fn weigh_bf16(
         scores: &[CacheLine],

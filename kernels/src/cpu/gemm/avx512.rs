@@ -173,6 +173,7 @@ unsafe fn add_halves<const FIRST: bool>(to: *mut CacheLine, sums: &[__m512h]) {
     }
 }
 
+/// Prefetches two lines that will be read.
 #[inline(always)]
 fn fetch(lines: *const CacheLine) {
     // SAFETY: a hint; it reads nothing.
@@ -182,6 +183,7 @@ fn fetch(lines: *const CacheLine) {
     }
 }
 
+/// Prefetches the part of C's row `row` that will be written.
 #[inline(always)]
 fn fetch_row(args: &MicroKernelArgs, row: usize) {
     let to = args.target.wrapping_add(row * args.target_stride);

@@ -35,6 +35,7 @@ pub(super) struct EpilogueColumns<'a> {
     lines: [LineOfColumns; NR / WORDS],
 }
 
+/// Epilogue data for 16 columns.
 #[derive(Clone, Copy, Default)]
 struct LineOfColumns {
     bias: [f32; WORDS],

@@ -72,6 +72,7 @@ impl Variant {
     }
 }
 
+/// A variant with its micro-kernels.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Kernel {
     pub(crate) variant: Variant,

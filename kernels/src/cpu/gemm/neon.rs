@@ -30,6 +30,7 @@ pub(super) const INT8_BLOCKS: [MicroKernel; 6] = by_rows!(int8_blocks_kernel: 1 
 /// Needs BF16.
 pub(super) const BF16_BLOCKS: [MicroKernel; 6] = by_rows!(bf16_blocks_kernel: 1 2 3 4 5 6);
 
+/// Words of a register.
 const LANES: usize = 4;
 /// Registers of a unit of B: four quarters of two.
 const PANEL: usize = PANEL_LINES * WORDS / LANES;

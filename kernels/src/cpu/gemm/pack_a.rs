@@ -21,6 +21,7 @@ pub(crate) struct PackedRows {
     row: RowBuffers,
 }
 
+/// Quantisation of a row in int8.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct QuantisedRow {
     pub(super) scale: f32,

@@ -69,12 +69,14 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Makes the object of an instruction that makes one.
+    /// Makes the object of the instruction `code`, if it makes one. Comments name the instructions
+    /// as Python's `pickletools` does.
     fn make(&mut self, code: u8) -> Result<Pickled, String> {
         Ok(match code {
-            b'K' => self.take().map(|[byte]| Pickled::Integer(byte.into()))?,
-            b'M' => Pickled::Integer(u16::from_le_bytes(self.take()?).into()),
-            b'J' => Pickled::Integer(i32::from_le_bytes(self.take()?).into()),
+            b'K' => self.take().map(|[byte]| Pickled::Integer(byte.into()))?, // BININT1
+            b'M' => Pickled::Integer(u16::from_le_bytes(self.take()?).into()), // BININT2
+            b'J' => Pickled::Integer(i32::from_le_bytes(self.take()?).into()), // BININT
+            // LONG1; the sign of short ones is not read, since no size is negative.
             0x8a => {
                 let [len] = self.take()?;
                 if len > 8 {
@@ -83,17 +85,20 @@ impl<'a> Machine<'a> {
                 let bytes = self.bytes(len.into())?.iter().rev();
                 Pickled::Integer(bytes.fold(0, |integer, &byte| integer << 8 | i64::from(byte)))
             }
+            // BINUNICODE
             b'X' => {
                 let len = u32::from_le_bytes(self.take()?);
                 let text = str::from_utf8(self.bytes(len as usize)?).map_err(|e| e.to_string())?;
                 Pickled::Text(text.to_owned())
             }
-            b'c' => Pickled::Class(checked_class(self.line()?, self.line()?)?),
-            b'}' => Pickled::Dict(Vec::new()),
-            b')' => Pickled::Tuple(Vec::new()),
-            b't' => Pickled::Tuple(self.pop_to_mark()?),
+            b'c' => Pickled::Class(checked_class(self.line()?, self.line()?)?), // GLOBAL
+            b'}' => Pickled::Dict(Vec::new()),                                  // EMPTY_DICT
+            b')' => Pickled::Tuple(Vec::new()),                                 // EMPTY_TUPLE
+            b't' => Pickled::Tuple(self.pop_to_mark()?),                        // TUPLE
+            // TUPLE1 to TUPLE3
             0x85..=0x87 => Pickled::Tuple(self.pop_many(usize::from(code - 0x84))?),
-            b'Q' => Pickled::Stored(self.pop()?),
+            b'Q' => Pickled::Stored(self.pop()?), // BINPERSID
+            // REDUCE, NEWOBJ
             b'R' | 0x81 => {
                 let (arguments, callee) = (self.pop()?, self.pop()?);
                 match &self.objects[callee] {
@@ -101,9 +106,9 @@ impl<'a> Machine<'a> {
                     _ => Pickled::Call(callee, arguments),
                 }
             }
-            b'G' => self.take().map(|_: [u8; 8]| Pickled::Other)?,
-            b'N' => Pickled::None,
-            0x88 | 0x89 | b']' => Pickled::Other,
+            b'G' => self.take().map(|_: [u8; 8]| Pickled::Other)?, // BINFLOAT
+            b'N' => Pickled::None,                                 // NONE
+            0x88 | 0x89 | b']' => Pickled::Other,                  // NEWTRUE, NEWFALSE, EMPTY_LIST
             _ => return Err(format!("has the instruction {code:#04x}, which no state dict has")),
         })
     }
