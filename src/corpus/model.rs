@@ -56,8 +56,7 @@ pub fn is_precise(run: &RunDir) -> Result<bool> {
     Ok(precision == Some(EncoderPrecision::F32))
 }
 
-/// Freezes the settings of a stage; if the precision differs, the error names the flag to give,
-/// except for training, whose precision follows from `selection.refine` too.
+/// Freezes the settings of a stage; if the precision differs, the error names the flag to give.
 pub fn freeze_encoded(
     context: Context<'_>,
     stage: Stage,
@@ -65,8 +64,15 @@ pub fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let begun = FrozenEmbeddings::read(context.run, stage)?.precision();
-    let other = begun.zip(model).filter(|(begun, model)| model.placement.precision != *begun);
-    let other = other.filter(|_| stage != Stage::Train);
+    // With `refine`, heads are trained in another precision than that of the embeddings.
+    let embedded = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision();
+    let refined = embedded.filter(|_| stage == Stage::Train).and_then(|embedded| {
+        Some(refined_precision(embedded)).filter(|refined| *refined != embedded)
+    });
+    let other = begun.zip(model).filter(|(begun, model)| {
+        let now = model.placement.precision;
+        now != *begun && ![now, *begun].map(Some).contains(&refined)
+    });
     // GPUs compute only in bf16 and fp8; other precisions need the CPU.
     let flag = other.map(|(begun, model)| match begun {
         EncoderPrecision::Bf16 | EncoderPrecision::Fp8 => format!("--precision {begun}"),

@@ -445,7 +445,7 @@ mod tests {
             (
                 r#"xlm-roberta","#,
                 r#"modernbert","rope_parameters":{"rope_theta":9.0},"#,
-                "a key of rope_parameters is `rope_theta`; supported: full_attention sliding",
+                "a key of rope_parameters is `rope_theta`; supported: full_attention, sliding",
             ),
             (
                 r#"xlm-roberta","#,

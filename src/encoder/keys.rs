@@ -118,7 +118,7 @@ pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
         Value::Bool(is_on) => one.parse() == Ok(*is_on),
         _ => false,
     };
-    let right = if one.is_empty() { "none" } else { one };
+    let right = if one.is_empty() { "none".to_owned() } else { one.replace(' ', ", ") };
     let reason = || format!("{} is {}; supported: {right}", key.escape_debug(), short(value));
     (is_one || one.is_empty() && is_off(value)).then_some(()).ok_or_else(reason)
 }

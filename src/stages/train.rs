@@ -259,7 +259,8 @@ fn draw_negatives(
     let mut shards: BTreeMap<String, Vec<(u64, &Shard)>> = BTreeMap::new();
     let is_of_all = job.serves == [ALL_LANGUAGES];
     if planned_languages(config, &plan).is_none() && !is_of_all {
-        let reason = "need `{lang}` in `input.files`, or else a head for all languages";
+        let reason = "need the language of each file (`{lang}` in `input.files`), or a head for \
+                      all languages";
         return Err(Error::config(place, reason));
     }
     for (at, shard) in (0..).zip(&plan.shards) {

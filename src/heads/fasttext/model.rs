@@ -95,6 +95,9 @@ impl FastTextModel {
         let Some(rows) = dictionary.num_rows(settings) else {
             return broken("has pruned n-grams without a place in its matrix");
         };
+        if dictionary.pruned.is_some() && matches!(input, WordMatrix::Dense(_)) {
+            return broken("is pruned but not quantised, which fastText refuses too");
+        }
         if dictionary.num_labels() == 0 {
             return broken("has no labels");
         }
@@ -110,7 +113,7 @@ impl FastTextModel {
                 ));
             }
         }
-        Ok(())
+        if dim == 0 { broken("has vectors of no values") } else { Ok(()) }
     }
 
     /// Writes the model, which must not be quantised, whole or not at all (C++ `saveModel`).
