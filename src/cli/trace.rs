@@ -30,7 +30,7 @@ pub(crate) struct Trace {
     file: Arc<Mutex<Option<File>>>,
 }
 
-/// What is known of a span that has not ended. Spans are entered as soon as they are made.
+/// A span that has not ended. Spans are entered as soon as they are made.
 struct Begun {
     since: Instant,
     fields: Map<String, Value>,

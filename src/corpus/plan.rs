@@ -52,7 +52,8 @@ fn settings(config: &RunConfig) -> Value {
 }
 
 /// Reads the plan of `run`, which counts even if files changed. Patterns that changed must match
-/// the same plan ([`Error::Mismatch`]). With `looks`, new files cause a warning.
+/// the same plan ([`Error::Mismatch`]). If `looks`, the input is listed, and new files cause a
+/// warning.
 pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
     if config.input.files.is_empty() || frozen.settings == settings(config) {

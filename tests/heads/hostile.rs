@@ -230,7 +230,10 @@ fn pickles_that_ask_for_too_much_are_refused() -> Result<()> {
         (long, "has 9437186 bytes"),
     ] {
         let message = refusal(&with_pickle(&pickle)?)?;
-        assert!(message.contains(expected), "{message}");
+        // What is parsed to the end is told by its content, not by its file.
+        let parsed = ["not a state dict", "not described as PyTorch does it", "holds no tensors"];
+        let is_named = message.contains("data.pkl") || parsed.contains(&expected);
+        assert!(is_named && message.contains(expected), "{message}");
     }
     Ok(())
 }

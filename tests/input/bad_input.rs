@@ -74,9 +74,12 @@ fn files_of_other_forms_are_called_so() -> TestResult {
     let marked = "\u{feff}".to_owned() + text;
     let little = |text: &str| text.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
     let big = |text: &str| text.encode_utf16().flat_map(u16::to_be_bytes).collect::<Vec<u8>>();
-    let wide = |text: &str| text.chars().flat_map(|c| u32::from(c).to_be_bytes()).collect();
-    for bytes in [little(text), big(text), little(&marked), big(&marked), wide(text), wide(&marked)]
-    {
+    let wide = |text: &str, bytes: fn(u32) -> [u8; 4]| -> Vec<u8> {
+        text.chars().flat_map(|c| bytes(u32::from(c))).collect()
+    };
+    let wide = [text, &marked].map(|t| [wide(t, u32::to_le_bytes), wide(t, u32::to_be_bytes)]);
+    let narrow = [little(text), big(text), little(&marked), big(&marked)];
+    for bytes in narrow.into_iter().chain(wide.into_iter().flatten()) {
         for (name, bytes) in [("f.jsonl", bytes.clone()), ("f.jsonl.gz", gzip(&bytes)?)] {
             let (_directory, input) = file(name, &bytes)?;
             let generous = InputConfig { max_rejects: 100, ..config() };

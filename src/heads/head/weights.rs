@@ -145,7 +145,7 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
 type Module = (String, Option<usize>);
 
 /// Returns the layers of a file, and the activation between linear ones. The file may also hold an
-/// encoder, whose names do not end in an index, but nothing else.
+/// encoder, whose tensor names do not end in an index; other tensors are refused.
 fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     let has_encoder =
         names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));

@@ -1,6 +1,6 @@
 //! Trains heads from labelled embeddings, and heads of texts from labelled texts.
 //!
-//! The same samples in any order, with any number of threads, give the same head file byte by byte;
+//! The bytes of a head file depend neither on the order of the samples nor on the number of threads;
 //! all random numbers come from [`TrainingRequest::seed`].
 
 mod fit;

@@ -186,7 +186,7 @@ impl Pilot {
     }
 }
 
-/// As a corpus, a pilot is its evaluation half alone, whose documents give the thresholds.
+/// The corpus of a pilot has the documents of its evaluation half alone, which give the thresholds.
 impl Corpus for Pilot {
     fn num_shards(&self) -> usize {
         1

@@ -86,7 +86,7 @@ pub struct HeadUsed {
     pub file: String,
     /// BLAKE3 of the file.
     pub digest: String,
-    /// What the head computes.
+    /// Specification of the head: output, chunks and the side that it keeps.
     pub spec: HeadSpec,
     /// Whether the head was trained on one of the files, by its card: the texts are not unseen.
     pub trained_on_this_data: bool,

@@ -24,9 +24,9 @@ pub(super) enum Pickled {
     Class(String),
     Tuple(Vec<usize>),
     Dict(Vec<(usize, usize)>),
-    /// What a class or function makes of a tuple.
+    /// A call: places of the class or function, and of its arguments.
     Call(usize, usize),
-    /// What a tuple names outside the pickle.
+    /// A storage outside the pickle: place of the tuple that names it.
     Stored(usize),
     None,
     /// Nothing that describes a tensor: a bool, a float or a list, whatever it holds.
