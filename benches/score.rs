@@ -186,7 +186,7 @@ fn thresholds() -> Result<()> {
             scores: range.map(|row| Some(scored(noise(row as u64)))).collect(),
         };
         let path = ScoreFiles::Scored.part(run, "quality", shard, index);
-        let stamp = write_scores(&path, &rows, ZSTD)?;
+        let stamp = write_scores(&path, &rows, None, ZSTD)?;
         Ok(PartFile { path: run.relative(&path), rows: rows.documents.len() as u64, stamp })
     })?;
     write_heads(dir.path())?;

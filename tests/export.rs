@@ -145,14 +145,14 @@ fn check_round_trip(
     cuts.retain(|&cut| cut <= num_rows);
     cuts.sort_unstable();
     let options = WriterOptions { row_group_bytes, max_file_bytes, ..options() };
-    let schema = columns.schema();
+    let schema = &columns.schema;
     let whole = write_as(&dir.path().join("whole"), schema, &rows, &[], &options)?;
     let cut = write_as(&dir.path().join("cut"), schema, &rows, &cuts, &options)?;
     assert!(whole.iter().map(|f| (f.rows, &f.stamp)).eq(cut.iter().map(|f| (f.rows, &f.stamp))));
     let read = whole.iter().map(|file| read(&file.path)).collect::<Result<Vec<_>, _>>()?;
     assert!(whole.iter().zip(&read).all(|(file, batch)| file.rows == batch.num_rows() as u64));
     for (i, field) in rows.schema().fields().iter().enumerate() {
-        assert_eq!(read[0].schema().field(i), columns.schema().field(i));
+        assert_eq!(read[0].schema().field(i), columns.schema.field(i));
         let parts: Vec<&dyn Array> = read.iter().map(|batch| batch.column(i).as_ref()).collect();
         let column = cast(&concat(&parts)?, field.data_type())?;
         assert_eq!(&column, rows.column(i), "{field:?}");
@@ -160,7 +160,7 @@ fn check_round_trip(
     let mut start = 0;
     for file in &whole {
         let (_, mut reader) = open_rows(&file.path)?;
-        assert_eq!(reader.schema().fields(), schema.fields());
+        assert_eq!(reader.schema.fields(), schema.fields());
         while let Some(RowBatch { batch, .. }) = reader.next_batch()? {
             let expected = rows.slice(start, batch.num_rows());
             assert_eq!(batch.columns(), expected.columns());

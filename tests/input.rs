@@ -60,11 +60,11 @@ struct Document {
 fn each(batch: &DocumentBatch) -> Vec<Document> {
     let document = |i| {
         let text = batch.text(i).map(ToOwned::to_owned);
-        assert_eq!(batch.num_bytes()[i], text.as_ref().map_or(0, String::len) as u64);
+        assert_eq!(batch.get(i).num_bytes, text.as_ref().map_or(0, String::len) as u64);
         Document {
             row: batch.rows()[i],
-            id: batch.id(i).to_owned(),
-            language: batch.language(i).to_owned(),
+            id: batch.get(i).id.to_owned(),
+            language: batch.get(i).language.to_owned(),
             text,
             num_bytes: batch.stored_text(i).map_or(0, str::len) as u64,
             embeddings: batch.embeddings(i).map(|(num_chunks, values)| {
@@ -95,7 +95,7 @@ fn rows(file: &InputFile, config: &InputConfig) -> Result<Vec<RowBatch>> {
     let mut all = Vec::new();
     while let Some(batch) = reader.next_batch()? {
         assert_eq!(batch.rows.len(), batch.batch.num_rows());
-        assert_eq!(batch.batch.schema().fields(), dense(&reader.schema()).fields());
+        assert_eq!(batch.batch.schema().fields(), dense(&reader.schema).fields());
         all.push(batch);
     }
     Ok(all)

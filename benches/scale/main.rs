@@ -158,7 +158,7 @@ fn pretend(run: &RunDir, root: &Path, sizes: &Sizes) -> Result<()> {
                 scores: numbers.map(|row| Some(scored(value(row)))).collect(),
             };
             let path = root.join(format!("templates/{template}.scores"));
-            let stamp = write_scores(&path, &rows, 3)?;
+            let stamp = write_scores(&path, &rows, None, 3)?;
             Ok(PartFile { path: path.display().to_string(), rows: sizes.rows as u64, stamp })
         })
         .collect::<Result<_>>()?;

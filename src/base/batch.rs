@@ -43,10 +43,9 @@ impl PackedBatch {
     }
 }
 
-/// Groups sequences of the given `lengths` (tokens) into batches of indices; every index occurs
-/// once. A batch starts with the longest sequence left and takes the longest that still fits, the
-/// first of equal ones, up to `batch_tokens` tokens and `max_sequences` sequences. A sequence of
-/// more than `batch_tokens` is a batch of its own.
+/// Groups sequences of `lengths` tokens into batches of indices, each index once. A batch starts
+/// with the longest sequence left and takes the longest that still fits, the first of equal ones,
+/// up to `batch_tokens` tokens and `max_sequences`. A sequence of more tokens is alone.
 pub fn plan_batches(
     lengths: &[usize],
     batch_tokens: usize,

@@ -1,7 +1,6 @@
 //! Error type of the library. Each variant states when it is returned and names the data concerned.
 //!
-//! Messages are lower case and end without a period. A cause is reachable only through `source`, so
-//! a printed chain repeats nothing.
+//! Messages are lower case, without a period. A cause is only in `source`: no chain repeats it.
 
 use std::path::{Path, PathBuf};
 
@@ -123,8 +122,7 @@ pub enum Error {
     /// Other processes use this run directory, but the command needs exclusive access.
     #[error("{}: in use by another process; stop it, or wait for it, and run this again", .0.display())]
     Busy(PathBuf),
-    /// Another process took over this unit of work or run directory, because no heartbeat came for
-    /// too long.
+    /// Another process took over this unit of work or run directory, as no heartbeat came in time.
     #[error("{}: taken over by another process, as this one sent no heartbeat for too long", .0.display())]
     Lost(PathBuf),
     /// A GPU or its driver failed or cannot be used.

@@ -11,27 +11,27 @@ const STANDARD_FORMS: [(&str, &str); 18] = [
     ("pes", "fa"), ("plt", "mg"), ("swh", "sw"), ("uzn", "uz"), ("ydd", "yi"), ("zsm", "ms"),
 ];
 
-/// Returns the language of an ISO 639-3 or 639-1 `code`, alone or before a script or region.
-fn language(code: &str) -> Option<Language> {
+/// Finds the language of an ISO 639-3 or 639-1 `code`, alone or before a script or region.
+fn find_language(code: &str) -> Option<Language> {
     let code = code.split(['_', '-']).next()?.to_ascii_lowercase();
     Language::from_639_3(&code).or_else(|| Language::from_639_1(&code))
 }
 
-/// Returns the ISO 639-3 code and English name of a language, given by code or English name.
+/// Returns the ISO 639-3 code and English name of a language given by code or name, if it is known.
 pub fn iso_639_3(code: &str) -> Option<(&'static str, &'static str)> {
     let capital = |name: &str| Some(name.get(..1)?.to_uppercase() + &name.get(1..)?.to_lowercase());
-    let language = language(code).or_else(|| Language::from_name(&capital(code)?))?;
+    let language = find_language(code).or_else(|| Language::from_name(&capital(code)?))?;
     Some((language.to_639_3(), language.to_name()))
 }
 
 /// Returns the English name of the language of `code`, or `None` if ISO 639 lacks the code.
 pub fn language_name(code: &str) -> Option<&'static str> {
-    Some(language(code)?.to_name())
+    Some(find_language(code)?.to_name())
 }
 
-/// Returns the ISO 639-1 code of a language, as hubs tag it, or the ISO 639-3 code if it has none.
+/// Returns the ISO 639-1 code, as hubs tag languages, or else the ISO 639-3 code, of a known code.
 pub fn language_tag(code: &str) -> Option<&'static str> {
-    let language = language(code)?;
+    let language = find_language(code)?;
     let alias = STANDARD_FORMS.iter().find(|(form, _)| *form == language.to_639_3());
     let short = alias.map(|(_, tag)| *tag).or(language.to_639_1());
     Some(short.unwrap_or(language.to_639_3()))

@@ -1,6 +1,4 @@
-//! Base crate of polysift, which all others but the kernels and the suffix list use: the error
-//! type, progress and stops, files that appear whole or not at all, metrics, samples and names of
-//! languages.
+//! Base crate of polysift, which all others but the kernels and the suffix list use.
 //!
 //! ```text
 //!  error  panics  progress      what goes wrong, and how a process stops

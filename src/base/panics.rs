@@ -5,12 +5,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind, set_hook, take_hook};
 use std::sync::{LockResult, Mutex, MutexGuard, Once, PoisonError};
 
 thread_local! {
-    /// True while [`caught`] reports this thread's panics as errors, so they are not printed.
+    /// True while [`catch_panic`] reports this thread's panics as errors, so they are not printed.
     static CAUGHT: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Calls `work` and returns a panic's message as an error; what `work` left half done is unusable.
-pub fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+/// Calls `work`; a panic is not printed, and its message is the error. Half-done work is unusable.
+pub fn catch_panic<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     static QUIET_HOOK: Once = Once::new();
     QUIET_HOOK.call_once(|| {
         let hook = take_hook();

@@ -20,7 +20,7 @@ pub fn ordinal_rank(seed: u64, ordinal: u64) -> u128 {
     u128::from(hash) << 64 | u128::from(ordinal)
 }
 
-/// Returns the key of a text, computed from its lower-case words joined by single spaces.
+/// Returns the [`key_of`] a text: case and the amount of white space do not change it.
 pub fn text_key(text: &str) -> u128 {
     let mut normal = String::with_capacity(text.len());
     for word in text.split_whitespace() {
@@ -36,9 +36,9 @@ pub fn text_key(text: &str) -> u128 {
     key_of("text", &[&normal])
 }
 
-/// Returns the key of `parts`; different kinds give different keys.
+/// Returns half of the BLAKE3 hash of `kind` and `parts`; equal parts of two kinds differ.
 pub fn key_of(kind: &str, parts: &[&str]) -> u128 {
-    first_half(hash_of([kind].iter().chain(parts)))
+    leading_u128(hash_of([kind].iter().chain(parts)))
 }
 
 /// Returns the BLAKE3 hash of `parts`, each after its length in bytes (u64, little endian).
@@ -64,12 +64,12 @@ impl Ranks {
     }
 
     /// Returns the rank of `key`, which is uniform and unique (up to collisions of 128-bit hashes).
-    pub fn of(&self, key: u128) -> u128 {
-        first_half(blake3::keyed_hash(&self.0, &key.to_le_bytes()))
+    pub fn rank_of(&self, key: u128) -> u128 {
+        leading_u128(blake3::keyed_hash(&self.0, &key.to_le_bytes()))
     }
 }
 
-fn first_half(hash: blake3::Hash) -> u128 {
+fn leading_u128(hash: blake3::Hash) -> u128 {
     u128::from_le_bytes(hash.as_bytes().as_chunks::<16>().0[0])
 }
 
@@ -199,7 +199,7 @@ mod tests {
     #[test]
     fn seeds_and_purposes_order_differently() {
         let key = text_key("a");
-        let rank = |seed, purpose| Ranks::new(seed, purpose).of(key);
+        let rank = |seed, purpose| Ranks::new(seed, purpose).rank_of(key);
         assert_ne!(rank(1, "a"), rank(2, "a"));
         assert_ne!(rank(1, "a"), rank(1, "b"));
     }

@@ -157,7 +157,7 @@ fn read(
         Ok((Cursor::new(begun).chain(input), is_json, is_array))
     };
     let (input, is_json, is_array) =
-        stop.leaving(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
+        stop.run_abandonable(begin)?.map_err(Error::io(Path::new(STDIN), "read"))?;
     if is_array && args.format != Format::Text {
         let reason = "is a JSON array; needed is an object a line (`jq -c '.[]'` makes them), or `--format text`";
         return Err(Error::config(STDIN, reason));
@@ -166,7 +166,7 @@ fn read(
     let (send, documents) = bounded(READ_AHEAD);
     if args.format == Format::Text || args.format == Format::Auto && !is_json {
         let max_bytes = config.input.max_document_bytes;
-        let text = stop.leaving(move || read_text(input, max_bytes))??;
+        let text = stop.run_abandonable(move || read_text(input, max_bytes))??;
         if text.trim().is_empty() {
             return Ok(documents);
         }

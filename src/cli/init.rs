@@ -10,7 +10,7 @@ use glob::Pattern;
 use rayon::prelude::*;
 
 use polysift::export::EMBEDDINGS;
-use polysift::input::{InputFile, discover, label_class, open_rows, strings, table_columns};
+use polysift::input::{InputFile, discover, open_rows, parse_class, strings, table_columns};
 use polysift::io::is_web;
 use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
@@ -369,7 +369,7 @@ fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
         let comment = comment.replace(char::is_control, " ");
         lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
         let is_number = |label: &String| label.parse::<f64>().is_ok();
-        if labels.iter().all(is_number) && labels.iter().any(|label| label_class(label).is_none()) {
+        if labels.iter().all(is_number) && labels.iter().any(|label| parse_class(label).is_none()) {
             lines.push("kind = \"ridge\"    # the labels are grades".into());
         }
         rates.push(rate);

@@ -27,7 +27,7 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
             let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
             for (i, chunks) in places.into_iter().zip(tokenizer.chunks_all(&texts)?) {
                 for (chunk, input_ids) in chunks.iter().enumerate() {
-                    let object = json!({"file": file.name, "row": batch.rows()[i], "id": batch.id(i),
+                    let object = json!({"file": file.name, "row": batch.rows()[i], "id": batch.get(i).id,
                                         "chunk": chunk, "input_ids": input_ids});
                     printer::line(&object.to_string());
                 }

@@ -40,7 +40,7 @@ impl Trace {
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let to = path.to_owned();
         // Opening a pipe waits until somebody reads it.
-        let started = Stop::of_process().leaving(move || {
+        let started = Stop::of_process().run_abandonable(move || {
             let mut file = File::create(to)?;
             file.write_all(b"[\n")?;
             Ok(file)

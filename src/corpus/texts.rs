@@ -33,7 +33,7 @@ impl<'a> Texts<'a> {
         let shard = self.shard;
         let lost = || Error::corrupt(&shard.file, format!("row {row} is gone"));
         let place = self.seek(row)?.ok_or_else(lost)?;
-        if self.batch.num_bytes()[place] == num_bytes {
+        if self.batch.get(place).num_bytes == num_bytes {
             return Ok(self.batch.text(place).map(ToOwned::to_owned));
         }
         Err(Error::corrupt(&shard.file, format!("row {row} has another text than before")))

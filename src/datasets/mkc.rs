@@ -269,7 +269,7 @@ impl MkcLanguage<'_> {
         let most = self.request.max_positives();
         if self.request.rules.mode == Mode::Default && samples.len() > most {
             let ranks = self.ranks("positives");
-            samples.sort_by_cached_key(|sample| ranks.of(sample.key));
+            samples.sort_by_cached_key(|sample| ranks.rank_of(sample.key));
             for sample in samples.drain(most..) {
                 count_drop(cards, &sample, "beyond --max-positives");
             }
@@ -294,7 +294,7 @@ impl MkcLanguage<'_> {
             repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
             if !is_curated {
                 // The sampler keeps one of several equal texts, the same one for any order of rows.
-                sampler.offer(ranks.of(sample.key), || sample);
+                sampler.offer(ranks.rank_of(sample.key), || sample);
             }
         })?;
         card.drop_rows("repeated", repeated);

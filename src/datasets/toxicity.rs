@@ -17,7 +17,7 @@ use polysift_base::progress::Stop;
 use polysift_base::sample::Ranks;
 use polysift_config::{LANGUAGE_CODE, Mode, is_language_code};
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, InputFile, label_class, named_tables, read_table, shown,
+    ColumnKind, ColumnRequest, InputFile, named_tables, parse_class, read_table, shown,
     table_columns,
 };
 
@@ -172,7 +172,7 @@ fn read(
         } else {
             let label = row.required_text(format.label)?;
             let wrong = || format!("`{}` is {}, no known label", format.label, shown(label));
-            Ok(label_class(label.trim()).ok_or_else(wrong)?)
+            Ok(parse_class(label.trim()).ok_or_else(wrong)?)
         };
         // Published mode also takes blank texts.
         let is_taken = |text: &&str| mode == Mode::Published || !text.trim().is_empty();
@@ -192,7 +192,7 @@ fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>>
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |toxic: bool| {
         let keys = classes.iter().filter(|(_, class)| **class == Some(toxic));
-        let mut keys: Vec<(u128, u128)> = keys.map(|(&key, _)| (ranks.of(key), key)).collect();
+        let mut keys: Vec<(u128, u128)> = keys.map(|(&key, _)| (ranks.rank_of(key), key)).collect();
         keys.sort_unstable();
         keys
     };

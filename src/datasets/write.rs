@@ -78,7 +78,7 @@ pub(super) fn write(
     let names = THREE_FILES.iter().chain(TWO_FILES).map(|(name, _)| *name);
     [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))?;
     let order = Ranks::new(card.seed, "order");
-    samples.sort_by_cached_key(|sample| (order.of(sample.key), sample.id.clone()));
+    samples.sort_by_cached_key(|sample| (order.rank_of(sample.key), sample.id.clone()));
     let splits = assign(card.seed, files, &samples);
     for &(name, split) in files {
         let path = directory.join(name);
@@ -120,7 +120,7 @@ fn assign(seed: u64, files: SplitFiles, samples: &[DatasetSample]) -> Vec<Split>
                 continue;
             }
             num_samples += 1;
-            let rank = ranks.of(sample.group);
+            let rank = ranks.rank_of(sample.group);
             if sample.is_translated {
                 splits[at] = match rank / (u128::MAX / 10) {
                     0 => Split::Validation,

@@ -194,7 +194,7 @@ fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
         snapshots.borrow_mut().extend(folder.map(Path::to_owned));
         Ok(path)
     };
-    let read_all = || read(&find, &|file| repository.missing(file));
+    let read_all = || read(&find, &|file| repository.missing_error(file));
     let blobs = read_all()?;
     // If the branch has moved since the cache was filled, the cache now knows the new commit.
     if snapshots.borrow().len() == 1 { Ok(blobs) } else { read_all() }

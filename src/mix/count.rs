@@ -167,7 +167,7 @@ impl TokenCounter {
                 columns.check(file)?;
                 columns.fields(&DataType::Null)
             }
-            _ => RowReader::open(file, &self.input)?.schema().fields().clone(),
+            _ => RowReader::open(file, &self.input)?.schema.fields().clone(),
         };
         let facts = [(DATA_BYTES, data_bytes), (NUM_ROWS, num_rows)];
         let facts = facts.map(|(key, number)| (key.to_owned(), number.to_string()));
@@ -196,7 +196,7 @@ impl CountedFile {
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
-        let schema = dense(&RowReader::open(&open(&columns)?, &InputConfig::default())?.schema());
+        let schema = dense(&RowReader::open(&open(&columns)?, &InputConfig::default())?.schema);
         let fact = |key: &str| {
             let number = schema.metadata().get(key).and_then(|number| number.parse().ok());
             number.ok_or_else(|| Error::corrupt(&columns, format!("has no {key}")))
@@ -317,5 +317,5 @@ fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf>
         return Err(Error::config("tokenizer", reason));
     }
     let repository = Repository::new(RepoType::Model, id, revision, hub)?;
-    repository.get(TOKENIZER)?.ok_or_else(|| repository.missing(TOKENIZER))
+    repository.get(TOKENIZER)?.ok_or_else(|| repository.missing_error(TOKENIZER))
 }

@@ -1,5 +1,5 @@
 //! Reads an object like a file, at any offset or sequentially. In memory are at most `AHEAD_BYTES`
-//! of announced ranges (`RemoteFile::ahead`; a little more with over 256 columns), the last
+//! of announced ranges (`RemoteFile::reading_ahead`; a little more with over 256 columns), the last
 //! [`TAIL_BYTES`] of the object, and what the decoder still uses.
 
 use std::io::Read;
@@ -21,10 +21,12 @@ const TAIL_BYTES: u64 = 64 << 10;
 #[derive(Debug, Clone)]
 pub struct RemoteFile {
     windows: Arc<Mutex<Windows>>,
-    failure: FirstError,
+    /// Holds the first error that made a read fail.
+    pub failure: FirstError,
     /// Offset and bytes of the object's end.
     tail: Option<(u64, Bytes)>,
-    length: u64,
+    /// Size in bytes.
+    pub size: u64,
 }
 
 impl RemoteFile {
@@ -42,27 +44,23 @@ impl RemoteFile {
     }
 
     fn new(object: Object, streams: &[Vec<Range<u64>>]) -> Self {
-        let length = object.size();
+        let size = object.size();
         let windows = Arc::new(Mutex::new(Windows::new(object, streams)));
-        Self { windows, failure: FirstError::default(), tail: None, length }
+        Self { windows, failure: FirstError::default(), tail: None, size }
     }
 
-    /// Returns a handle for a reader that goes through each of `streams` in its order.
+    /// Returns a new handle for a reader that goes through each of `streams`, ranges of the object,
+    /// in its order; nothing is requested before the first read.
     #[must_use]
-    pub fn ahead(&self, streams: &[Vec<Range<u64>>]) -> Self {
+    pub fn reading_ahead(&self, streams: &[Vec<Range<u64>>]) -> Self {
         let object = lock(&self.windows).object.clone();
         Self { tail: self.tail.clone(), ..Self::new(object, streams) }
     }
 
-    /// Returns the size in bytes.
-    pub fn size(&self) -> u64 {
-        self.length
-    }
-
     /// Returns `length` bytes at `offset`.
     pub fn bytes(&self, offset: u64, length: usize) -> std::io::Result<Bytes> {
-        if offset.checked_add(length as u64).is_none_or(|end| end > self.length) {
-            let reason = format!("{length} bytes at {offset} are not in {}", self.length);
+        if offset.checked_add(length as u64).is_none_or(|end| end > self.size) {
+            let reason = format!("{length} bytes at {offset} are not in {}", self.size);
             return Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, reason));
         }
         match self.in_tail(offset, length).filter(|bytes| bytes.len() == length) {
@@ -76,16 +74,12 @@ impl RemoteFile {
         RemoteRead { file: self.clone(), offset }
     }
 
-    /// Returns the holder of the first error that made a read fail.
-    pub fn failure(&self) -> FirstError {
-        self.failure.clone()
-    }
-
     #[cfg(all(test, feature = "remote"))]
     pub(super) fn held(&self) -> u64 {
         lock(&self.windows).held()
     }
 
+    /// Returns up to `most` bytes at `offset` if they begin in the kept end of the object.
     fn in_tail(&self, offset: u64, most: usize) -> Option<Bytes> {
         let (start, tail) = self.tail.as_ref()?;
         let at = usize::try_from(offset.checked_sub(*start)?).ok()?;
@@ -104,7 +98,7 @@ pub struct RemoteRead {
 impl Read for RemoteRead {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let Self { file, offset } = self;
-        if *offset >= file.length || buffer.is_empty() {
+        if *offset >= file.size || buffer.is_empty() {
             return Ok(0);
         }
         let read = || lock(&file.windows).some_bytes(*offset, buffer.len());

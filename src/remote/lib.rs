@@ -7,8 +7,7 @@
 //!
 //! The other crates are synchronous: they wait here for a small runtime that does all transfers.
 //! Objects are read in ranges and never held whole in memory (`file` states the bound). Every
-//! answer is checked against the planned size and version, and an interrupted answer continues
-//! where it stopped.
+//! answer is checked against the planned size and version; an interrupted one goes on.
 
 mod file;
 mod location;
@@ -19,7 +18,7 @@ mod objects;
 mod windows;
 
 pub use file::RemoteFile;
-pub use location::{Dataset, ListedObject, Location, ObjectVersion, Snapshot};
+pub use location::{Dataset, Location, ObjectVersion, Snapshot};
 #[cfg(not(feature = "remote"))]
 pub use no_remote::*;
 #[cfg(feature = "remote")]

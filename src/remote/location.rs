@@ -36,26 +36,20 @@ impl Location {
         let refused = |reason: &str| Error::config(&open, reason);
         let unknown = || refused(&format!("unknown kind of URL; known are {SCHEMES}"));
         let (scheme, rest) = open.split_once("://").ok_or_else(unknown)?;
-        let scheme = match scheme {
-            "s3" => Scheme::S3,
-            "gs" => Scheme::Gcs,
-            "az" => Scheme::Azure,
-            "http" | "https" => Scheme::Http,
-            "hf" if rest.starts_with(DATASETS) => Scheme::Hub,
+        let (scheme, root_parts, what) = match scheme {
+            "s3" => (Scheme::S3, 1, "the bucket"),
+            "gs" => (Scheme::Gcs, 1, "the bucket"),
+            "az" => (Scheme::Azure, 1, "the bucket"),
+            "http" | "https" => (Scheme::Http, 1, "the server"),
+            "hf" if rest.starts_with(DATASETS) => (Scheme::Hub, 3, "OWNER/NAME"),
             _ => return Err(unknown()),
         };
-        let root_parts = if scheme == Scheme::Hub { 3 } else { 1 };
         let end = match scheme {
             Scheme::Http => rest.find(['/', '?']),
             _ => rest.match_indices('/').nth(root_parts - 1).map(|(at, _)| at),
         };
         let (root, key) = rest.split_at(end.unwrap_or(rest.len()));
         if root.split('/').filter(|part| !part.is_empty()).count() < root_parts {
-            let what = match scheme {
-                Scheme::Hub => "OWNER/NAME",
-                Scheme::Http => "the server",
-                _ => "the bucket",
-            };
             return Err(refused(&format!("{what} is missing")));
         }
         let key = match scheme {
@@ -107,15 +101,6 @@ pub struct ObjectVersion {
     pub bytes: u64,
     /// The store's name of the content, if any: its ETag or time of change; on a hub, the commit.
     pub tag: Option<String>,
-}
-
-/// An object in a listing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ListedObject {
-    /// The object's key, from the root of the store.
-    pub key: String,
-    /// The object's current version.
-    pub version: ObjectVersion,
 }
 
 /// A commit of a repository on a hub.

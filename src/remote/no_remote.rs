@@ -19,7 +19,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
 use polysift_base::io::{FileStamp, FirstError, NewFile, redacted};
 
-use crate::location::{Dataset, KeyTest, ListedObject, Location, ObjectVersion, Snapshot};
+use crate::location::{Dataset, KeyTest, Location, ObjectVersion, Snapshot};
 
 /// Defines functions that refuse the place that their body names.
 macro_rules! refused {
@@ -50,11 +50,11 @@ refused! {
     fn put(url: &str, content: &str, replaces: bool) -> Option<Bytes> { url }
     fn upload_file(from: &Path, size: u64, url: &str) -> String { url }
     fn publish(to: &str, files: &[(&str, &FileStamp)]) -> () { to }
-    fn published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
+    fn list_published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
     fn upload(path: &Path, failure: &FirstError) -> Box<dyn NewFile> { &path.to_string_lossy() }
-    fn pinned(location: &Location) -> Dataset { &location.url() }
-    fn list(location: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> Vec<ListedObject> {
-        &location.url()
+    fn pin_revision(location: &Location) -> Dataset { &location.url() }
+    fn list(at: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> BTreeMap<String, ObjectVersion> {
+        &at.url()
     }
 }
 
@@ -70,7 +70,7 @@ impl Object {
 never! { Object:
     fn size() -> u64;
     fn read(range: Range<u64>) -> Result<Bytes>;
-    fn begin(range: Range<u64>) -> Result<Transfer<Bytes>>;
+    fn start_read(range: Range<u64>) -> Result<Transfer<Bytes>>;
 }
 
 #[derive(Debug)]
@@ -100,7 +100,7 @@ impl<'a> Repository<'a> {
 
 never! { Repository<'_>:
     fn get(file: &str) -> Result<Option<PathBuf>>;
-    fn missing(file: &str) -> Error;
+    fn missing_error(file: &str) -> Error;
     fn snapshot() -> Result<Snapshot>;
-    fn note(commit: &str) -> Result<()>;
+    fn note_commit(commit: &str) -> Result<()>;
 }

@@ -17,9 +17,9 @@ mod tests;
 
 pub(crate) use client::Transfer;
 pub use client::set_hub;
-pub use hub::pinned;
+pub use hub::pin_revision;
 pub use list::list;
 pub use object::{Object, put, stat};
-pub use publish::{publish, published, upload_file};
+pub use publish::{list_published, publish, upload_file};
 pub use repository::{RepoType, Repository};
 pub use upload::{check_destination, upload};

@@ -75,7 +75,7 @@ impl Windows {
         }
         let mut by_start: Vec<usize> = (0..all.len()).collect();
         by_start.sort_by_key(|&window| all[window].range.start);
-        let fetches = fetches(&mut all, &by_start, window_bytes);
+        let fetches = plan_fetches(&mut all, &by_start, window_bytes);
         Self { object, all, by_start, current, fetches }
     }
 
@@ -145,15 +145,15 @@ impl Windows {
         for fetch in [Some(fetch), next].into_iter().flatten() {
             let Fetch { range, state, .. } = &mut self.fetches[fetch];
             if matches!(state, FetchState::Idle) {
-                *state = FetchState::Running(self.object.begin(range.clone())?);
+                *state = FetchState::Running(self.object.start_read(range.clone())?);
             }
         }
         Ok(())
     }
 }
 
-/// Groups `windows`, in the order of `by_start`, into requests of at most `most` bytes.
-fn fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fetch> {
+/// Groups `windows`, in the order of `by_start`, into requests of up to `most` bytes; sets `fetch`.
+fn plan_fetches(windows: &mut [ReadWindow], by_start: &[usize], most: u64) -> Vec<Fetch> {
     let mut fetches: Vec<Fetch> = Vec::new();
     for &window in by_start {
         let window = &mut windows[window];

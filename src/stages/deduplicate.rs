@@ -139,7 +139,7 @@ impl ComparedDocuments<'_> {
             let documents = self.read(part)?;
             let own = self.documents_among(part, documents.rows());
             let own = own.filter(|(document, _)| wanted.binary_search(document).is_ok());
-            Ok(own.map(|(document, at)| (document, documents.id(at).to_owned())).collect())
+            Ok(own.map(|(document, at)| (document, documents.get(at).id.to_owned())).collect())
         };
         let ids: Vec<Vec<_>> = self.parts.par_iter().map(of_part).collect::<Result<_>>()?;
         Ok(ids.into_iter().flatten().collect())

@@ -77,7 +77,7 @@ pub(crate) fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     let parquet = files.filter(|file| file.format == Format::Parquet);
     for file in parquet.take(MAX_CHECKED_FILES) {
         if let Ok(reader) = RowReader::open(&file, &config.input) {
-            ExportColumns::new(&reader.schema(), &spec, &file.path)?;
+            ExportColumns::new(&reader.schema, &spec, &file.path)?;
         }
     }
     Ok(())
@@ -305,7 +305,7 @@ impl<'a> ShardExport<'a> {
             languages: embedded.counts,
             rows: job.rows.shard(place, shard)?,
             redactor,
-            columns: ExportColumns::new(&reader.schema(), &job.spec, &shard.file)?,
+            columns: ExportColumns::new(&reader.schema, &job.spec, &shard.file)?,
             writers: BTreeMap::new(),
             marker: ShardMarker::default(),
             part: PartRows::default(),
@@ -532,7 +532,7 @@ impl<'a> ShardExport<'a> {
         let max_file_bytes = export.max_file_mb.map(bytes);
         let metadata = vec![(PROVENANCE.to_owned(), provenance.to_string())];
         let options = WriterOptions { zstd, row_group_bytes, max_file_bytes, metadata };
-        Ok(entry.insert(ExportWriter::create(&base, self.columns.schema(), &options)?))
+        Ok(entry.insert(ExportWriter::create(&base, &self.columns.schema, &options)?))
     }
 
     fn finish(mut self, context: Context<'_>) -> Result<ShardMarker> {

@@ -75,7 +75,7 @@ use polysift_corpus::select::{refine_settings, scored_run};
 use polysift_corpus::work::score_keys;
 use polysift_corpus::{Context, StageWork, Texts};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
-use polysift_data::parts::{ScoreRows, read_scores, round_to, write_refined_scores, write_scores};
+use polysift_data::parts::{ScoreRows, read_scores, round_to, write_scores};
 use polysift_encoder::{EmbeddedTexts, Model, load};
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, ShardMarker, Stage};
@@ -202,7 +202,7 @@ impl RunScores<'_> {
             };
             let texts: Vec<Option<String>> = batch.clone().map(text).collect::<Result<_>>()?;
             let embedded = self.embed(&texts, &mut tokens)?;
-            let languages: Vec<&str> = batch.clone().map(|at| documents.language(at)).collect();
+            let languages: Vec<&str> = batch.clone().map(|at| documents.get(at).language).collect();
             for (name, all) in rows.heads.iter().zip(&mut scored) {
                 if heads.of_rows(name).is_none() {
                     all.extend(heads.score_embedded(name, &languages, &texts, &embedded)?);
@@ -217,7 +217,7 @@ impl RunScores<'_> {
             part.scores = scores;
             let path = run.round_part(round, name, shard);
             context.check_held()?;
-            let stamp = write_scores(&path, &part, context.config.parts.zstd)?;
+            let stamp = write_scores(&path, &part, None, context.config.parts.zstd)?;
             marker.files.push(run.file(&path, marker.rows, stamp));
         }
         Ok(marker)
@@ -272,7 +272,7 @@ impl RunScores<'_> {
                     }
                 }
                 let path = ScoreFiles::Refined.part(run, name, shard, index);
-                let stamp = write_refined_scores(&path, &rows, Some(&refined), config.parts.zstd)?;
+                let stamp = write_scores(&path, &rows, Some(&refined), config.parts.zstd)?;
                 let num_rows = rows.documents.len() as u64;
                 let num_refined = refined.iter().filter(|refined| **refined).count() as u64;
                 let file = run.file(&path, num_rows, stamp);

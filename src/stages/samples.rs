@@ -103,7 +103,7 @@ fn name(bytes: &[u8]) -> String {
 /// removes them from `missing`; a damaged file changes nothing.
 fn take(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32]) -> Result<()> {
     let mut scan = EmbeddingScan::open(path)?;
-    let is_missing = |row: &usize| missing.contains_key(scan.documents.id(*row));
+    let is_missing = |row: &usize| missing.contains_key(scan.documents.get(*row).id);
     let wanted: Vec<usize> = (0..scan.documents.len()).filter(is_missing).collect();
     if wanted.is_empty() {
         return Ok(());
@@ -115,7 +115,7 @@ fn take(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32])
         return Err(Error::corrupt(path, reason));
     }
     for row in wanted {
-        if let Some(at) = missing.remove(scan.documents.id(row)) {
+        if let Some(at) = missing.remove(scan.documents.get(row).id) {
             values[at * width..][..width].copy_from_slice(&rows[row * width..][..width]);
         }
     }

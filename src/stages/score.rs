@@ -115,7 +115,7 @@ fn score_shard(
     let write = |index: usize, scored: &ScoreRows| {
         let path = ScoreFiles::Scored.part(run, name, shard, index);
         context.check_held()?;
-        let stamp = write_scores(&path, scored, context.config.parts.zstd)?;
+        let stamp = write_scores(&path, scored, None, context.config.parts.zstd)?;
         let rows = scored.documents.len() as u64;
         context.progress.advance(rows, 0);
         Ok((run.file(&path, rows, stamp), counts(scored)))
@@ -189,7 +189,7 @@ fn score_embeddings(heads: &Heads, name: &str, path: &Path) -> Result<ScoreRows>
     while scores.len() < documents.len() {
         scan.next(BLOCK_ROWS, &mut chunk_offsets, &mut values)?;
         let block = scores.len()..scores.len() + chunk_offsets.len() - 1;
-        let languages: Vec<&str> = block.map(|at| documents.language(at)).collect();
+        let languages: Vec<&str> = block.map(|at| documents.get(at).language).collect();
         let (width, chunks) = (scan.hidden_size, (&values[..], &chunk_offsets[..]));
         scores.extend(heads.score_chunks(name, &languages, width, chunks, &mut scratch)?);
     }
@@ -209,8 +209,8 @@ fn score_texts(
     for start in (0..documents.len()).step_by(BLOCK_DOCUMENTS) {
         context.stop.check()?;
         let block = start..documents.len().min(start + BLOCK_DOCUMENTS);
-        let languages: Vec<&str> = block.clone().map(|at| documents.language(at)).collect();
-        let text = |at: usize| texts.text(documents.rows()[at], documents.num_bytes()[at]);
+        let languages: Vec<&str> = block.clone().map(|at| documents.get(at).language).collect();
+        let text = |at: usize| texts.text(documents.rows()[at], documents.get(at).num_bytes);
         let texts: Vec<Option<String>> = block.map(text).collect::<Result<_>>()?;
         scores.extend(heads.score_texts(name, &languages, &texts));
     }

@@ -48,7 +48,7 @@ use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 use self::pipeline::Engine;
 use self::prefix::{cut, splits_at_cuts};
 use polysift_base::error::{Error, Result};
-use polysift_base::panics::caught;
+use polysift_base::panics::catch_panic;
 use polysift_config::{Chunks, EncoderConfig};
 
 /// Bytes of text per requested token that the crate gets at first.
@@ -93,7 +93,7 @@ impl Tokenizer {
     /// content.
     pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
         // The crate panics on some files, and so may the code that takes its parts.
-        caught(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
+        catch_panic(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
             Err(Error::model(origin, format!("is not a tokenizer, or is damaged: {panic}")))
         })
     }
@@ -189,7 +189,7 @@ impl Tokenizer {
         loop {
             let end = cut(text, bytes);
             // A damaged normalizer panics at the first text that needs the damaged place.
-            let encoding = caught(|| inner.encode_fast(&text[..end], false)).map_err(fail)?;
+            let encoding = catch_panic(|| inner.encode_fast(&text[..end], false)).map_err(fail)?;
             let encoding = encoding.map_err(|e| fail(e.to_string()))?;
             if end == text.len() || encoding.len() >= limit {
                 return Ok(take(encoding.get_ids()));

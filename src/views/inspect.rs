@@ -100,7 +100,7 @@ pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
         );
     }
     let (file, mut reader) = open_rows(path)?;
-    let schema = reader.schema();
+    let schema = reader.schema.clone();
     let mut columns: Vec<Column> = schema.fields().iter().map(|_| Column::default()).collect();
     let mut rows = 0;
     while let Some(block) = reader.next_batch()? {

@@ -97,7 +97,8 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
     checks.verified.files = files.len() as u64;
     let export = &context.config.export;
     let is_sent = export.is_to_hub() && files.iter().any(|file| is_url(&file.path));
-    let published = export.to.as_deref().filter(|_| is_sent).map(remote::published).transpose()?;
+    let published =
+        export.to.as_deref().filter(|_| is_sent).map(remote::list_published).transpose()?;
     checks.check_all(&files, |file| wrong_file(context, published.as_ref(), file))?;
     // Several checks may find that one file is missing.
     let mut told = HashSet::new();

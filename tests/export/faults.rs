@@ -54,7 +54,7 @@ fn write_all(dir: &Path) -> TestResult {
     writer.finish()?;
     let score = Some(DocumentScore { logit: 1.5, score: 0.5 });
     let scores = ScoreRows { documents: embeddings.documents, scores: vec![score; 500] };
-    write_scores(&dir.join("scores/part"), &scores, 1)?;
+    write_scores(&dir.join("scores/part"), &scores, None, 1)?;
     for (name, layout, dtype) in [
         ("flat", Layout::Flat, EmbeddingDtype::F32),
         ("nested", Layout::Nested, EmbeddingDtype::F16),

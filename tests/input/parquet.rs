@@ -112,7 +112,7 @@ fn odd_types() -> Vec<(&'static str, DataType)> {
 
 #[test]
 fn golden_types_are_unchanged() -> TestResult {
-    let schema = RowReader::open(&golden("odd.parquet")?, &InputConfig::default())?.schema();
+    let schema = RowReader::open(&golden("odd.parquet")?, &InputConfig::default())?.schema;
     let found: Vec<_> =
         schema.fields().iter().map(|f| (f.name().as_str(), f.data_type().clone())).collect();
     for (found, expected) in found.iter().zip(odd_types()) {

@@ -37,10 +37,10 @@ pub struct FileStamp {
 impl FileStamp {
     /// Returns the stamp of a file with this `content`.
     pub fn of(content: &[u8]) -> Self {
-        Self::hashed(blake3::Hasher::new().update(content))
+        Self::of_hasher(blake3::Hasher::new().update(content))
     }
 
-    fn hashed(hasher: &blake3::Hasher) -> Self {
+    fn of_hasher(hasher: &blake3::Hasher) -> Self {
         Self { bytes: hasher.count(), blake3: hasher.finalize().to_hex().to_string(), etag: None }
     }
 }
@@ -93,16 +93,15 @@ impl AtomicFile {
             Error::io(path, "create")(io::Error::new(ErrorKind::InvalidInput, reason))
         };
         let name = path.file_name().ok_or_else(|| wrong("no file name"))?;
-        check_confined(directory(path))?;
+        check_confined(parent_of(path))?;
         if fs::metadata(path).is_ok_and(|found| !found.is_file() && !found.is_dir()) {
             return Err(wrong("a pipe or device is not replaced by a file"));
         }
-        fs::create_dir_all(directory(path)).map_err(Error::io(path, "create the directory"))?;
+        fs::create_dir_all(parent_of(path)).map_err(Error::io(path, "create the directory"))?;
         let name = name.to_string_lossy();
         if confined_depth(path).is_none() {
-            // In a run directory, the process that takes over a unit of work does this instead. A
-            // temporary file that cannot be removed does no harm.
-            let _ = remove_chosen(directory(path), Sweep { below: false, is_sure: true }, &|of| {
+            // In a run directory, who takes over a unit of work does this. A failure does no harm.
+            let _ = remove_chosen(parent_of(path), Sweep { below: false, is_sure: true }, &|of| {
                 of == name
             });
         }
@@ -140,31 +139,34 @@ impl AtomicFile {
 
     /// Syncs the file to disk and renames it to its final path, replacing a file there.
     pub fn commit(mut self) -> Result<FileStamp> {
-        self.sync()?;
+        self.sync_content()?;
         self.rename()
     }
 
+    /// Renames the synced file to its final path, and syncs the directory.
     fn rename(&mut self) -> Result<FileStamp> {
         fs::rename(&self.temporary, &self.path).map_err(Error::io(&self.path, "rename"))?;
         self.renamed = true;
-        self.named()
+        self.sync_directory()
     }
 
-    fn sync(&mut self) -> Result<()> {
+    /// Writes what is buffered and syncs the file, which keeps its temporary name.
+    fn sync_content(&mut self) -> Result<()> {
         self.writer.flush().map_err(Error::io(&self.path, "write"))?;
         self.writer.get_ref().file.sync_all().map_err(Error::io(&self.path, "sync"))?;
         boundary();
         Ok(())
     }
 
-    fn named(&self) -> Result<FileStamp> {
+    /// Syncs the directory, which now has the final name, and returns the stamp.
+    fn sync_directory(&self) -> Result<FileStamp> {
         boundary();
-        match File::open(directory(&self.path)).and_then(|directory| directory.sync_all()) {
+        match File::open(parent_of(&self.path)).and_then(|directory| directory.sync_all()) {
             // Some network file systems cannot sync directories; nothing here can change that.
             Err(e) if matches!(e.kind(), ErrorKind::InvalidInput | ErrorKind::Unsupported) => {}
             synced => synced.map_err(Error::io(&self.path, "sync"))?,
         }
-        Ok(FileStamp::hashed(&self.writer.get_ref().hasher))
+        Ok(FileStamp::of_hasher(&self.writer.get_ref().hasher))
     }
 }
 
@@ -194,14 +196,13 @@ pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<FileStamp> {
     file.commit()
 }
 
-/// Writes `bytes` as the file `path` unless it exists, and returns whether it did. If several
-/// processes write one path, one of them succeeds.
+/// Writes `bytes` as the file `path` unless it exists; returns true in the one process that did so.
 pub fn write_new(path: &Path, bytes: &[u8]) -> Result<bool> {
     let mut file = AtomicFile::create(path)?;
     file.write_all(bytes).map_err(Error::io(path, "write"))?;
-    file.sync()?;
+    file.sync_content()?;
     match fs::hard_link(&file.temporary, path) {
-        Ok(()) => file.named().map(|_| true),
+        Ok(()) => file.sync_directory().map(|_| true),
         // On a file system without links, the check and the rename are two steps.
         Err(error) if error.kind() != ErrorKind::AlreadyExists && !path.exists() => {
             file.rename().map(|_| true)
@@ -217,12 +218,12 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> Result<FileStamp> {
     write_atomic(path, &bytes)
 }
 
-/// Computes the size and digest of the file `path`.
+/// Reads the whole file `path` and returns its size and digest.
 pub fn stamp(path: &Path) -> Result<FileStamp> {
     let file = open(path)?;
     let mut hasher = blake3::Hasher::new();
     hasher.update_reader(file).map_err(Error::io(path, "read"))?;
-    Ok(FileStamp::hashed(&hasher))
+    Ok(FileStamp::of_hasher(&hasher))
 }
 
 /// Removes the temporary files that a killed process left for the output, or the folder of outputs,
@@ -233,7 +234,7 @@ pub fn remove_temporaries_of(path: &Path) -> Result<()> {
         name.strip_prefix(&*prefix)
             .is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '-']))
     };
-    remove_chosen(directory(path), Sweep { below: false, is_sure: false }, &is_of)?;
+    remove_chosen(parent_of(path), Sweep { below: false, is_sure: false }, &is_of)?;
     remove_temporaries(path, true).map(drop)
 }
 
@@ -302,11 +303,12 @@ pub fn final_name(temporary: &str) -> Option<&str> {
     (is_number(process) && is_number(counter)).then_some(name)
 }
 
-fn directory(path: &Path) -> &Path {
+/// Returns the directory of `path`; `.` for a bare name.
+fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Aborts the process if this is the boundary of `KILL_AT`. Costs one load if that is not set.
+/// Counts a write boundary, and aborts the process at the one of [`KILL_AT`]; one load without it.
 pub fn boundary() {
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static PASSED: AtomicU64 = AtomicU64::new(0);

@@ -1,8 +1,7 @@
 //! Opens, lists and changes files and folders. A run directory may come from an untrusted source,
 //! so symbolic links, pipes and devices in it are refused. A path is checked when it is used and
 //! not watched: anyone who can write into a directory while a process works in it is trusted
-//! (SECURITY.md). All contents of a run directory are read and written through this module and
-//! `atomic`.
+//! (SECURITY.md). A run directory is read and written only through this module and `atomic`.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirEntry, File, FileType};
@@ -44,8 +43,7 @@ pub fn check_entries(folder: &Path) -> Result<()> {
 }
 
 /// Returns [`Error::Corrupt`] if `path`, or a directory between it and one passed to [`confine`],
-/// is a symbolic link or neither a file nor a directory (reading a pipe would block). Accepts
-/// missing files.
+/// is a symbolic link or neither file nor directory (reading a pipe would block), if it exists.
 pub fn check_confined(path: &Path) -> Result<()> {
     let depth = confined_depth(path).unwrap_or(0);
     let below: Vec<&Path> = path.ancestors().take(depth).collect();
@@ -56,6 +54,7 @@ pub fn check_confined(path: &Path) -> Result<()> {
     })
 }
 
+/// Returns [`Error::Corrupt`] for a link and for what is neither file nor directory.
 fn check_kind(path: &Path, kind: FileType) -> Result<()> {
     let reason = if kind.is_symlink() {
         "is a symbolic link, which is not followed in a run directory"
@@ -67,8 +66,7 @@ fn check_kind(path: &Path, kind: FileType) -> Result<()> {
     Err(Error::corrupt(path, reason))
 }
 
-/// Opens the file `path`. Returns [`Error::Missing`] for a pipe or device, which could block
-/// forever, and [`Error::Corrupt`] for a link.
+/// Opens a file: [`Error::Missing`] for a pipe or device, as that may block, `Corrupt` for a link.
 pub fn open(path: &Path) -> Result<File> {
     check_confined(path)?;
     let kind = fs::metadata(path).map_err(Error::io(path, "open"))?.file_type();
@@ -98,7 +96,7 @@ pub fn read_text(path: &Path) -> Result<String> {
     let missing = || Error::missing(path, "no such file");
     let bytes = if HANDED_OVER.iter().any(|from| path.starts_with(from)) {
         let from = path.to_owned();
-        Stop::of_process().leaving(move || fs::read(from))?.map_err(Error::io(path, "read"))
+        Stop::of_process().run_abandonable(move || fs::read(from))?.map_err(Error::io(path, "read"))
     } else {
         read(path)
     };
@@ -116,7 +114,7 @@ pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
     text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text)
 }
 
-/// Returns `found`, or `None` if the file does not exist.
+/// Turns the [`Error::Io`] of a file that does not exist into `None`; other errors stay.
 pub fn if_there<T>(found: Result<T>) -> Result<Option<T>> {
     match found {
         Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => Ok(None),
@@ -138,13 +136,13 @@ pub fn create_folder(path: &Path) -> Result<()> {
     fs::create_dir_all(path).map_err(Error::io(path, "create the directory"))
 }
 
-/// Creates the symbolic link `path` to `target`.
+/// Creates the symbolic link `path` to `target`, which need not exist.
 pub fn link(target: &str, path: &Path) -> Result<()> {
     path.parent().map_or(Ok(()), check_confined)?;
     symlink(target, path).map_err(Error::io(path, "create"))
 }
 
-/// Renames `from` to `to`.
+/// Renames `from` to `to`, replacing a file there; nothing is synced.
 pub fn rename(from: &Path, to: &Path) -> Result<()> {
     [from, to].into_iter().filter_map(Path::parent).try_for_each(check_confined)?;
     fs::rename(from, to).map_err(Error::io(to, "rename"))
@@ -167,6 +165,7 @@ pub fn remove_while(path: &Path, check: &dyn Fn() -> Result<()>) -> Result<()> {
     remove_tree(path, check)
 }
 
+/// Removes `path` and what is in it, with `check` before each; missing entries are fine.
 fn remove_tree(path: &Path, check: &dyn Fn() -> Result<()>) -> Result<()> {
     if !fs::symlink_metadata(path).is_ok_and(|found| found.is_dir()) {
         check()?;

@@ -21,12 +21,12 @@ impl FirstError {
     }
 
     /// Returns the kept error and forgets it, or returns `error` if none was kept.
-    pub fn or(&self, error: Error) -> Error {
+    pub fn take_or(&self, error: Error) -> Error {
         lock(&self.0).take().unwrap_or(error)
     }
 
     /// Replaces the error of a failed `result` with the kept error, if there is one.
-    pub fn on<T>(&self, result: Result<T>) -> Result<T> {
-        result.map_err(|error| self.or(error))
+    pub fn replace_error<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| self.take_or(error))
     }
 }

@@ -37,7 +37,7 @@ pub fn is_web(url: &str) -> bool {
 /// Returns `url` without its secrets. Those of an HTTP(S) URL are kept for this process's requests;
 /// it is an error if the URL was given before with other secrets, because the files may differ.
 pub fn without_secrets(url: &str) -> Result<String> {
-    let open = open_part(url);
+    let open = strip_secrets(url);
     if open == url {
         return Ok(open);
     }
@@ -66,7 +66,7 @@ pub fn without_secrets(url: &str) -> Result<String> {
 pub fn with_secrets(open: &str) -> String {
     lock(&WHOLE).get(open).cloned().unwrap_or_else(|| {
         let all = std::env::var(SIGNED_URLS).unwrap_or_default();
-        let signed = all.split_whitespace().find(|url| open_part(url) == open);
+        let signed = all.split_whitespace().find(|url| strip_secrets(url) == open);
         signed.unwrap_or(open).to_owned()
     })
 }
@@ -107,7 +107,7 @@ pub fn redacted(text: &str) -> String {
         redacted.push_str(before);
         // The end lies after `://` at least, so that every step advances.
         let end = end.max(at - before.len() + 3);
-        redacted.push_str(&open_part(&url[..end]));
+        redacted.push_str(&strip_secrets(&url[..end]));
         rest = &url[end..];
     }
     redacted + rest
@@ -124,7 +124,9 @@ pub fn without_query(url: &str) -> &str {
     query.map_or(url, |at| &url[..at])
 }
 
-fn open_part(url: &str) -> String {
+/// Returns `url` without name and password and, in an HTTP(S) URL, without parameters that may
+/// grant access; its host becomes [`UNREADABLE`] if no number follows a `:`.
+fn strip_secrets(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -165,7 +167,7 @@ mod tests {
             ("https://me:half/other@h/a", "https://(unreadable)"),
             ("hf://datasets/o/n@v1/a?.parquet", "hf://datasets/o/n@v1/a?.parquet"),
         ] {
-            assert_eq!(open_part(url), open);
+            assert_eq!(strip_secrets(url), open);
         }
     }
 

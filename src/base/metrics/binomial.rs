@@ -12,9 +12,10 @@
 //! correction. It is the largest x with a Clopper-Pearson (1934) upper bound of at most p. Drawing
 //! without replacement makes so small a count even less likely (Uhlmann 1966).
 //!
-//! In the sample, S is known except for the threshold t of the full score. The best [`rank`]`(n,
-//! rate, risk)` of the sample replace it: with confidence 1 − risk the worst is not better than t,
-//! so they contain the sample's part of S, and no Z_i, nor c, exceeds its true value. Risks add up.
+//! In the sample, S is known except for the threshold t of the full score. The best
+//! [`rank_bound`]`(n, rate, risk)` of the sample replace it: with confidence 1 − risk the worst is
+//! not better than t, so they contain the sample's part of S, and no Z_i, nor c, exceeds its true
+//! value. Risks add up.
 //! If the sample also chooses among m first passes, each has 1/m of the risk (Bonferroni).
 //!
 //! # The audit
@@ -58,8 +59,7 @@ pub fn allowed_misses(n: u64, p: f64, risk: f64) -> Option<u64> {
     partition_point(n, |x| binomial_cdf(x, n, p) <= risk).checked_sub(1)
 }
 
-/// Returns the smallest value for which `is_below` does not hold, or `n`. It has to hold for all
-/// smaller values and for no larger one.
+/// Returns the smallest value, at most `n`, from which on `is_below` is false; before it is true.
 pub fn partition_point(n: u64, is_below: impl Fn(u64) -> bool) -> u64 {
     let (mut low, mut high) = (0, n);
     while low < high {
@@ -97,8 +97,7 @@ pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64
 }
 
 /// Returns the 95% confidence interval of a share with `successes` of `trials`, if any.
-/// Source: C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits illustrated in
-/// the case of the binomial, 1934.
+/// Source: C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits, 1934.
 pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
     (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
 }
@@ -116,6 +115,7 @@ pub(super) fn share_interval(share: f64, n: f64) -> [f64; 2] {
     [low.min(share), high.max(share)]
 }
 
+/// Returns the value below which the beta distribution of `a` and `b` has the probability `p`.
 fn beta_quantile(p: f64, a: f64, b: f64) -> f64 {
     bisect([0.0, 1.0], 60, |x| beta_cdf(x, a, b) < p)
 }
@@ -153,9 +153,8 @@ pub fn student_tail(t: f64, freedom: f64) -> f64 {
     0.5 * beta_cdf(freedom / (freedom + t * t), freedom / 2.0, 0.5)
 }
 
-/// Returns the 5% quantile of a chi-square distribution with `freedom` degrees of freedom.
-/// Source: E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931. The error is below
-/// 2% from 5 degrees on; below, the value is too small.
+/// Returns the 5% quantile of a chi-square distribution, within 2% from 5 degrees of `freedom` on,
+/// too small below. Source: E. B. Wilson, M. M. Hilferty: The distribution of chi-square, 1931.
 pub fn chi_square_low(freedom: f64) -> f64 {
     const NORMAL: f64 = -1.644_853_627;
     let part = 2.0 / (9.0 * freedom);
@@ -164,7 +163,7 @@ pub fn chi_square_low(freedom: f64) -> f64 {
 
 /// Returns the smallest k with P(Binomial(`n`, `rate`) > k) ≤ `risk`: with this confidence at most
 /// k documents of a sample of `n` are among the `rate` best of the population.
-pub fn rank(n: u64, rate: f64, risk: f64) -> u64 {
+pub fn rank_bound(n: u64, rate: f64, risk: f64) -> u64 {
     // P(X > k) is P(n − X ≤ n − k − 1).
     partition_point(n, |k| binomial_cdf(n - k - 1, n, 1.0 - rate) > risk)
 }
@@ -197,7 +196,7 @@ mod tests {
                 "cdf" => (binomial_cdf(a as u64, n, b), 1e-8),
                 "upper" => (upper_bound(a as u64, n, b), 1e-8),
                 "misses" => (allowed_misses(n, a, b).map_or(-1.0, |x| x as f64), 0.0),
-                "rank" => (rank(n, a, b) as f64, 0.0),
+                "rank" => (rank_bound(n, a, b) as f64, 0.0),
                 // The logarithm of gamma at up to 100 loses two digits of fifteen.
                 "student" => (student_tail(a, b), 1e-11),
                 "chi" => (chi_square_low(n as f64), 0.02),
@@ -246,7 +245,7 @@ mod tests {
                 let wide = sample.partition_point(|document| document.0 >= documents[whole - 1].0);
                 (wide, allowed_misses(wide as u64, 1.0 - RECALL, risk))
             } else {
-                let wide = rank(SAMPLE as u64, RATE, RISK / 2.0) as usize;
+                let wide = rank_bound(SAMPLE as u64, RATE, RISK / 2.0) as usize;
                 (wide, allowed_misses(SAMPLE as u64, (1.0 - RECALL) * RATE, risk))
             };
             let threshold = |pass: usize| {

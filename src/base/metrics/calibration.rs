@@ -33,9 +33,8 @@ pub fn calibration(scores: &[f32], labels: &[f32]) -> Vec<CalibrationBin> {
 }
 
 /// Computes the expected calibration error: the mean distance between mean score and mean label of
-/// the `bins`, weighted by their documents; `None` without documents.
-/// Source: M. P. Naeini, G. F. Cooper, M. Hauskrecht: Obtaining well calibrated probabilities using
-/// Bayesian binning, 2015.
+/// `bins`, weighted by documents; `None` without any. Source: M. P. Naeini, G. F. Cooper,
+/// M. Hauskrecht: Obtaining well calibrated probabilities using Bayesian binning, 2015.
 pub fn calibration_error(bins: &[CalibrationBin]) -> Option<f64> {
     let documents: usize = bins.iter().map(|bin| bin.documents).sum();
     let distance =

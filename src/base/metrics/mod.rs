@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub use binomial::{
     allowed_misses, binomial_cdf, bisect, chi_square_low, highest_threshold, least_sample,
-    partition_point, proportion_interval, rank, student_tail, upper_bound,
+    partition_point, proportion_interval, rank_bound, student_tail, upper_bound,
 };
 pub use calibration::{CalibrationBin, calibration, calibration_error};
 pub use ranking::{
@@ -59,18 +59,18 @@ impl Confusion {
         self.true_positives + self.false_positives
     }
 
-    /// Returns the share of right calls.
+    /// Returns the share of right calls; `None` without a call.
     pub fn accuracy(&self) -> Option<f64> {
         let right = self.true_positives + self.true_negatives;
         ratio(right, right + self.false_positives + self.false_negatives)
     }
 
-    /// Returns the share of positives among those called positive.
+    /// Returns the share of positives among those called positive; `None` without such a call.
     pub fn precision(&self) -> Option<f64> {
         ratio(self.true_positives, self.called_positive())
     }
 
-    /// Returns the share of those called positive among the positives.
+    /// Returns the share of those called positive among the positives; `None` without a positive.
     pub fn recall(&self) -> Option<f64> {
         ratio(self.true_positives, self.true_positives + self.false_negatives)
     }
@@ -82,8 +82,7 @@ impl Confusion {
     }
 }
 
-/// Metrics of how well scores separate the labels. A document is called positive if its score is
-/// above 0.5; an undefined metric is `None`.
+/// Metrics of how well scores separate the labels, if those above 0.5 are called positive.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
 pub struct Metrics {
     /// Documents with a score.
@@ -116,8 +115,7 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Computes the metrics of predicted grades, none of which may be NaN. Leaves out the loss,
-    /// which comes from the training. `None` without a grade.
+    /// Computes the metrics of predicted grades (no NaN), without a loss. `None` without a grade.
     pub fn of_grades(predicted: &[f32], grades: &[f32]) -> Option<Self> {
         let spearman = spearman(predicted, grades);
         (!predicted.is_empty()).then(|| Self {
@@ -149,7 +147,7 @@ impl Metrics {
         })
     }
 
-    /// Computes the metrics and loss of `logits`, none of which may be NaN.
+    /// Computes the metrics and loss of `logits`, none of which may be NaN. `None` without a logit.
     pub fn of_logits(logits: &[f32], labels: &[bool]) -> Option<Self> {
         let probabilities: Vec<f32> = logits.iter().map(|&logit| sigmoid(logit)).collect();
         let metrics = Self::of_scores(&probabilities, labels)?;

@@ -5,25 +5,26 @@ use super::binomial::bisect;
 /// Half-width of a 95% interval of a normal distribution, in standard deviations.
 const Z_95: f64 = 1.959_963_984_540_054;
 
-struct Tied {
+struct ScoreGroup {
     positives: u64,
     negatives: u64,
 }
 
-/// Groups documents by ascending score; -0 and 0 are one score.
-fn tied(scores: &[f32], labels: &[bool]) -> Vec<Tied> {
+/// Counts the classes of the documents of each score, in ascending order; -0 and 0 are one score.
+fn group_by_score(scores: &[f32], labels: &[bool]) -> Vec<ScoreGroup> {
     let mut pairs: Vec<(f32, bool)> = scores.iter().copied().zip(labels.iter().copied()).collect();
     pairs.sort_unstable_by(|a, b| a.0.total_cmp(&b.0));
     #[expect(clippy::float_cmp, reason = "ties are equal values, -0 and 0 among them")]
     let groups = pairs.chunk_by(|a, b| a.0 == b.0);
     let count = |group: &[(f32, bool)]| {
         let positives = group.iter().filter(|pair| pair.1).count() as u64;
-        Tied { positives, negatives: group.len() as u64 - positives }
+        ScoreGroup { positives, negatives: group.len() as u64 - positives }
     };
     groups.map(count).collect()
 }
 
-fn totals(groups: &[Tied]) -> (u64, u64) {
+/// Returns the numbers of positives and negatives.
+fn count_classes(groups: &[ScoreGroup]) -> (u64, u64) {
     groups.iter().fold((0, 0), |(positives, negatives), group| {
         (positives + group.positives, negatives + group.negatives)
     })
@@ -32,17 +33,18 @@ fn totals(groups: &[Tied]) -> (u64, u64) {
 /// Computes the area under the ROC curve: the share of (positive, negative) pairs in which the
 /// positive scores higher, ties counting one half; `None` unless both classes occur. O(n log n).
 pub fn roc_auc(scores: &[f32], labels: &[bool]) -> Option<f64> {
-    area(&tied(scores, labels))
+    area_of_groups(&group_by_score(scores, labels))
 }
 
-fn area(groups: &[Tied]) -> Option<f64> {
+/// Computes [`roc_auc`] from groups of ascending score.
+fn area_of_groups(groups: &[ScoreGroup]) -> Option<f64> {
     // Counts half pairs, which are integers.
     let (mut won, mut negatives) = (0u128, 0u64);
     for group in groups {
         won += u128::from(group.positives) * u128::from(2 * negatives + group.negatives);
         negatives += group.negatives;
     }
-    let (positives, negatives) = totals(groups);
+    let (positives, negatives) = count_classes(groups);
     let all = 2 * u128::from(positives) * u128::from(negatives);
     (all > 0).then(|| won as f64 / all as f64)
 }
@@ -53,9 +55,9 @@ fn area(groups: &[Tied]) -> Option<f64> {
 /// Source: R. G. Newcombe: Confidence intervals for an effect size measure based on the
 /// Mann-Whitney statistic, part 2, 2006, method 5.
 pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
-    let groups = tied(scores, labels);
-    let area = area(&groups)?;
-    let (positives, negatives) = totals(&groups);
+    let groups = group_by_score(scores, labels);
+    let area = area_of_groups(&groups)?;
+    let (positives, negatives) = count_classes(&groups);
     if positives < 2 || negatives < 2 {
         return None;
     }
@@ -73,8 +75,8 @@ pub fn roc_auc_interval(scores: &[f32], labels: &[bool]) -> Option<[f64; 2]> {
 /// Computes the average precision, the area under the precision-recall curve as scikit-learn sums
 /// it: the sum over distinct scores, best first, of the gain in recall times the precision there.
 pub fn average_precision(scores: &[f32], labels: &[bool]) -> Option<f64> {
-    let groups = tied(scores, labels);
-    let (positives, _) = totals(&groups);
+    let groups = group_by_score(scores, labels);
+    let (positives, _) = count_classes(&groups);
     let (mut found, mut called, mut sum) = (0, 0, 0.0);
     for group in groups.iter().rev() {
         found += group.positives;
@@ -99,9 +101,8 @@ pub fn spearman(a: &[f32], b: &[f32]) -> Option<f64> {
     (aa > 0 && bb > 0).then(|| dot(&a, &b) as f64 / (aa as f64 * bb as f64).sqrt())
 }
 
-/// Computes the 95% confidence interval of the rank correlation `rho` of `n` pairs, if `n` > 3.
-/// Source: D. G. Bonett, T. A. Wright: Sample size requirements for estimating Pearson, Kendall and
-/// Spearman correlations, 2000.
+/// Computes the 95% confidence interval of [`spearman`]'s `rho` of `n` pairs, if `n` > 3. Source:
+/// D. G. Bonett, T. A. Wright: Sample size requirements for estimating [...] correlations, 2000.
 pub fn spearman_interval(rho: f64, n: usize) -> Option<[f64; 2]> {
     let half = Z_95 * ((1.0 + rho * rho / 2.0) / (n as f64 - 3.0)).sqrt();
     (n > 3).then(|| [-half, half].map(|step| (rho.atanh() + step).tanh()))
@@ -124,7 +125,7 @@ pub fn kendall(a: &[f32], b: &[f32]) -> Option<f64> {
     let both = |x: &(f32, f32), y: &(f32, f32)| equal(x.0, y.0) && equal(x.1, y.1);
     let in_both = tied(&mut pairs.chunk_by(both).map(<[_]>::len));
     let mut second: Vec<f32> = pairs.into_iter().map(|pair| pair.1).collect();
-    let discordant = inversions(&mut second);
+    let discordant = sort_counting_inversions(&mut second);
     let in_b = tied(&mut second.chunk_by(|x, y| equal(*x, *y)).map(<[_]>::len));
     let all = pairs_in(a.len());
     let difference = all - in_a - in_b + in_both - 2 * discordant;
@@ -133,12 +134,12 @@ pub fn kendall(a: &[f32], b: &[f32]) -> Option<f64> {
 }
 
 /// Counts the pairs of `values` in which the first is larger, and sorts `values`.
-fn inversions(values: &mut [f32]) -> i128 {
+fn sort_counting_inversions(values: &mut [f32]) -> i128 {
     if values.len() < 2 {
         return 0;
     }
     let (left, right) = values.split_at_mut(values.len() / 2);
-    let mut count = inversions(left) + inversions(right);
+    let mut count = sort_counting_inversions(left) + sort_counting_inversions(right);
     let (mut merged, mut at) = (Vec::with_capacity(left.len() + right.len()), 0);
     for &value in right.iter() {
         while at < left.len() && left[at].total_cmp(&value).is_le() {

@@ -32,9 +32,9 @@ pub struct WeightedShare {
     pub effective_size: f64,
 }
 
-/// Estimates the positive share of selected documents, unless they weigh nothing.
+/// Estimates the positive share of selected documents; `None` if these have no weight.
 pub fn weighted_precision(texts: &[WeightedText]) -> Option<WeightedShare> {
-    share(texts, IS_SELECTED, |text| text.is_positive, [IS_SELECTED; 2])
+    estimate(texts, IS_SELECTED, |text| text.is_positive, [IS_SELECTED; 2])
 }
 
 /// Estimates the share of selected documents among the positive ones, by weight (Hájek's estimator
@@ -52,18 +52,19 @@ pub fn weighted_precision(texts: &[WeightedText]) -> Option<WeightedShare> {
 /// 5.8 (linearised ratios); E. L. Korn, B. I. Graubard: Confidence intervals for proportions with
 /// small expected number of positive counts estimated from survey data, 1998 (interval).
 pub fn weighted_recall(texts: &[WeightedText]) -> Option<WeightedShare> {
-    share(texts, |text| text.is_positive, IS_SELECTED, [IS_SELECTED, |text| !text.is_selected])
+    estimate(texts, |text| text.is_positive, IS_SELECTED, [IS_SELECTED, |text| !text.is_selected])
 }
 
-type Is = fn(&WeightedText) -> bool;
-const IS_SELECTED: Is = |text| text.is_selected;
+type TextTest = fn(&WeightedText) -> bool;
+const IS_SELECTED: TextTest = |text| text.is_selected;
 
-/// Estimates the share of hits in the domain; `candidates` are the possible hits and misses.
-fn share(
+/// Estimates the share of hits in the domain, `None` if it has no weight; `candidates` for a hit and
+/// for a miss are all that may be one.
+fn estimate(
     texts: &[WeightedText],
-    is_in_domain: Is,
-    is_hit: Is,
-    candidates: [Is; 2],
+    is_in_domain: TextTest,
+    is_hit: TextTest,
+    candidates: [TextTest; 2],
 ) -> Option<WeightedShare> {
     let domain = || texts.iter().filter(|text| is_in_domain(text));
     let total: f64 = domain().map(|text| text.weight).sum();
@@ -79,7 +80,7 @@ fn share(
         })
     };
     // Computes the variance that one hit, or one miss, adds by its weight.
-    let spread = |hits: bool, could_be: Is| {
+    let spread = |hits: bool, could_be: TextTest| {
         let mean = |[weight, squares]: [f64; 2]| if weight > 0.0 { squares / weight } else { 0.0 };
         let known = sums(&could_be);
         let one = mean(if known[0] > 0.0 { known } else { sums(&|_| true) });

@@ -51,9 +51,9 @@ impl Stop {
         &STOP
     }
 
-    /// Runs `work`, which may wait forever for another program, in a thread that a stop abandons:
-    /// then the result is [`Error::Stopped`].
-    pub fn leaving<T: Send + 'static>(
+    /// Runs `work`, which may wait forever for another program, in a thread of its own. A stop
+    /// leaves it running and returns [`Error::Stopped`]; a panic of `work` goes on here.
+    pub fn run_abandonable<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T> {

@@ -46,9 +46,8 @@ pub struct ExportSpec {
     /// Whether the embeddings come from a column `embeddings` of the input: a new column takes its
     /// place, and without a new one it is dropped. Otherwise it is an error to have both.
     pub replace_embeddings: bool,
-    /// Names and types of the other new columns, in this order: scores and retention rates
-    /// (float64), the identified language and what filters that flag write (utf8), and
-    /// [`PII_COUNT`] (int32).
+    /// Names and types of the other new columns, in this order: scores and rates (float64), the
+    /// identified language and what flagging filters write (utf8), and [`PII_COUNT`] (int32).
     pub new_columns: Vec<(String, DataType)>,
     /// Whether other texts replace those of the input.
     pub replaces_texts: bool,
@@ -57,12 +56,11 @@ pub struct ExportSpec {
 /// Arranges the columns of an input file for the export.
 #[derive(Debug)]
 pub struct ExportColumns {
-    /// Columns of the input as they are read.
-    input: SchemaRef,
     top: Vec<ExportColumn>,
     /// Columns inside the struct `metadata`, which follows `top`. An empty struct is left out.
     nested: Vec<ExportColumn>,
-    schema: SchemaRef,
+    /// Schema of the export.
+    pub schema: SchemaRef,
     /// [`Self::schema`] without dictionaries, as rows are written.
     rows: SchemaRef,
     /// Path of the input's column of texts, from the top level down, if texts may be replaced.
@@ -105,19 +103,14 @@ impl ExportColumns {
         metadata.remove(SPARK);
         metadata.remove(PROVENANCE);
         if let Some(described) = metadata.remove(HUGGING_FACE)
-            && let Some(described) = hugging_face(&described, &top, &nested)
+            && let Some(described) = new_features(&described, &top, &nested)
         {
             metadata.insert(HUGGING_FACE, described);
         }
         let schema = Arc::new(Schema::new_with_metadata(fields, metadata));
         let text = text_path(input, spec, &top, &nested).map_err(misfit)?;
-        let (input, rows) = (dense(input), dense(&schema));
-        Ok(Self { input, top, nested, schema, rows, text })
-    }
-
-    /// Returns the schema of the export.
-    pub fn schema(&self) -> &SchemaRef {
-        &self.schema
+        let rows = dense(&schema);
+        Ok(Self { top, nested, schema, rows, text })
     }
 
     /// Returns the texts of the rows of `input`, if texts may be replaced.
@@ -128,19 +121,14 @@ impl ExportColumns {
         }
     }
 
-    /// Returns the exported rows: the columns of `input`, with its texts replaced by `texts` if
-    /// there are any, and the `new` ones: the embeddings, if the spec has them, and then those of
-    /// [`ExportSpec::new_columns`].
+    /// Returns the exported rows: the columns of `input`, with `texts` for its own if given,
+    /// and the `new` ones: embeddings, if the spec has them, then [`ExportSpec::new_columns`].
     pub fn assemble(
         &self,
         input: &RecordBatch,
         new: &[ArrayRef],
         texts: Option<&ArrayRef>,
     ) -> Result<RecordBatch> {
-        let types = self.input.fields().iter().map(|field| field.data_type());
-        if !types.eq(input.schema_ref().fields().iter().map(|field| field.data_type())) {
-            return Err(shape(format!("{:?} expected, not {:?}", self.input, input.schema_ref())));
-        }
         let array = |column: &ExportColumn| {
             let array = match &column.source {
                 ColumnSource::Input(path) => {
@@ -260,6 +248,7 @@ fn flatten(input: &Schema, opens_metadata: bool) -> Vec<ExportColumn> {
     columns
 }
 
+/// Adds the new columns of `spec` behind the input's, but new embeddings in the place of old ones.
 fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Misfit> {
     let new_embeddings = spec.embeddings.map(|dtype| ExportColumn {
         field: Arc::new(Field::new(EMBEDDINGS, embeddings_type(dtype), true)),
@@ -299,7 +288,7 @@ fn add_new(columns: &mut Vec<ExportColumn>, spec: &ExportSpec) -> Result<(), Mis
 
 /// Rewrites the features `described` of the input for the export. Returns `None` if they do not
 /// describe the input. Without features, `datasets` goes by the types of the columns.
-fn hugging_face(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) -> Option<String> {
+fn new_features(described: &str, top: &[ExportColumn], nested: &[ExportColumn]) -> Option<String> {
     let mut described: Value = serde_json::from_str(described).ok()?;
     let old = described.get_mut("info")?.get_mut("features")?.take();
     let features = |columns: &[ExportColumn]| -> Option<Map<String, Value>> {

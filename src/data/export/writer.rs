@@ -34,9 +34,8 @@ const SLICE_BYTES: u64 = 1 << 22;
 /// Number of slices per file if files have a maximum size, so that a file ends near that size.
 const SLICES_PER_FILE: u64 = 16;
 const MAX_GROUP_ROWS: usize = 1 << 20;
-/// Pages end as often as with the defaults: the rate follows from the range between minimum and
-/// maximum, and each level halves it. A first value of the maximum size would leave a page without
-/// values, but no page can hold 2 GiB.
+/// Pages end as often as with the defaults: the rate follows from the range of sizes, and each
+/// level halves it. Only a first value of 2 GiB would leave a page without values: none is so big.
 const PAGES: CdcOptions =
     CdcOptions { min_chunk_size: 256 << 10, max_chunk_size: 1 << 31, norm_level: 11 };
 
@@ -111,7 +110,7 @@ impl ExportWriter {
             full: Vec::new(),
             failure: FirstError::default(),
         };
-        writer.open = Some(writer.next_file()?);
+        writer.open = Some(writer.start_file()?);
         Ok(writer)
     }
 
@@ -147,6 +146,7 @@ impl ExportWriter {
         self.full.into_iter().map(named).collect()
     }
 
+    /// Writes the pending rows as one slice, and ends the row group and the file if they are full.
     fn write_pending(&mut self) -> Result<()> {
         let pending = std::mem::take(&mut self.pending);
         let Some(first) = pending.parts.first() else { return Ok(()) };
@@ -155,7 +155,7 @@ impl ExportWriter {
         let empty = RecordBatch::new_empty(first.schema());
         let rows = concat_batches(&first.schema(), [&empty].into_iter().chain(&pending.parts))
             .map_err(|e| Error::write(&self.base, e))?;
-        let mut file = self.open.take().map_or_else(|| self.next_file(), Ok)?;
+        let mut file = self.open.take().map_or_else(|| self.start_file(), Ok)?;
         file.rows += pending.rows as u64;
         let wrong = |e| Error::write(&self.base, e);
         let new = || ArrowWriter::try_new(Vec::new(), rows.schema(), Some(self.properties.clone()));
@@ -177,6 +177,7 @@ impl ExportWriter {
         Ok(())
     }
 
+    /// Copies the open row group, which is encoded in memory, to the end of `file`.
     fn close_group(&mut self, file: &mut OpenFile) -> Result<()> {
         self.group_bytes = 0;
         let Some(mut group) = file.group.take() else { return Ok(()) };
@@ -197,25 +198,27 @@ impl ExportWriter {
             }
             writer.close()
         });
-        copied.map(drop).map_err(|e| self.failed(&file.path, e))
+        copied.map(drop).map_err(|e| self.write_error(&file.path, e))
     }
 
+    /// Completes the open file, if there is one; [`Self::finish`] gives it its name.
     fn close_file(&mut self) -> Result<()> {
         if let Some(mut file) = self.open.take() {
             self.close_group(&mut file)?;
             let OpenFile { path, rows, writer, .. } = file;
-            let file = writer.into_inner().map_err(|e| self.failed(&path, e))?;
+            let file = writer.into_inner().map_err(|e| self.write_error(&path, e))?;
             self.full.push((path, rows, file));
         }
         Ok(())
     }
 
     /// Returns the store's error, if there is one, in place of the `error` of writing `path`.
-    fn failed(&self, path: &Path, error: ParquetError) -> Error {
-        self.failure.or(Error::write(path, error))
+    fn write_error(&self, path: &Path, error: ParquetError) -> Error {
+        self.failure.take_or(Error::write(path, error))
     }
 
-    fn next_file(&self) -> Result<OpenFile> {
+    /// Starts the next file under its path, locally or in a store, with the metadata of its footer.
+    fn start_file(&self) -> Result<OpenFile> {
         let mut path = self.base.clone().into_os_string();
         if self.options.max_file_bytes.is_some() {
             path.push(format!("-{:05}", self.full.len()));
@@ -234,7 +237,7 @@ impl ExportWriter {
         let properties = properties.set_key_value_metadata(Some(pairs)).build();
         let writer = ArrowWriter::try_new(file, Arc::clone(&self.schema), Some(properties))
             .and_then(ArrowWriter::into_serialized_writer);
-        let (writer, _) = writer.map_err(|e| self.failed(&path, e))?;
+        let (writer, _) = writer.map_err(|e| self.write_error(&path, e))?;
         Ok(OpenFile { path, rows: 0, writer, group: None })
     }
 }
@@ -313,10 +316,12 @@ fn fixed_bytes(data_type: &DataType) -> Option<u64> {
     }
 }
 
+/// Returns the bytes of each list or text whose items have `width` bytes.
 fn offset_bytes<O: OffsetSizeTrait>(offsets: &[O], width: u64) -> Vec<u64> {
     offsets.windows(2).map(|w| (w[1] - w[0]).as_usize() as u64 * width).collect()
 }
 
+/// Returns the bytes of the items of each list.
 fn list_bytes<O: OffsetSizeTrait>(list: &GenericListArray<O>) -> Vec<u64> {
     let (offsets, values) = (list.value_offsets(), list.values());
     if let Some(width) = fixed_bytes(values.data_type()) {

@@ -11,7 +11,7 @@ use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, StringViewArray};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Fields};
 use arrow_select::nullif::nullif;
 
-use super::values::{bytes, depth, lists, strings, vectors};
+use super::values::{bytes, list_depth, lists, strings, vectors};
 use polysift_base::error::{Error, Result};
 
 /// How the values of a column are read.
@@ -81,7 +81,7 @@ impl TableRow<'_> {
     /// Returns the value of `column`; `None` for null and for a column that was not requested.
     pub fn text(&self, column: &str) -> Option<&str> {
         let place = self.requests.iter().position(|request| request.name == column)?;
-        string(self.batch.columns[place].as_string_view_opt()?, self.at)
+        string_at(self.batch.columns[place].as_string_view_opt()?, self.at)
     }
 
     /// Returns [`Self::text`] of a column without which the row is useless.
@@ -129,16 +129,17 @@ pub(super) struct Rejects {
 }
 
 impl Rejects {
+    /// Creates an empty list for a reader that may set aside `limit` rows, as users can set it.
     pub(super) fn new(limit: u64) -> Self {
         Self { limit, is_limit_set: true, count: 0, kept: Vec::new() }
     }
 
-    /// Every row must be usable.
+    /// Creates an empty list for rows all of which must be usable.
     pub(super) fn refused() -> Self {
         Self { is_limit_set: false, ..Self::new(0) }
     }
 
-    /// There is no limit; only the first reject is kept.
+    /// Creates an empty list without a limit, which keeps only the first reject.
     pub(super) fn counted() -> Self {
         Self { limit: u64::MAX, ..Self::refused() }
     }
@@ -152,6 +153,7 @@ impl Rejects {
         }
     }
 
+    /// Returns true if more rows are bad than allowed, so the file must fail.
     pub(super) fn exceeded(&self) -> bool {
         self.count > self.limit
     }
@@ -176,11 +178,12 @@ impl Rejects {
 }
 
 impl ColumnKind {
+    /// Converts a column that the kind [takes](Self::takes) for [`ColumnBatch::columns`].
     pub(super) fn decode(self, column: &ArrayRef) -> Result<ArrayRef, ArrowError> {
         Ok(match self {
             Self::Vectors => Arc::new(vectors(column)?),
-            Self::ScalarOrList if item(column.data_type()).is_some() => {
-                Arc::new(json_arrays(column)?)
+            Self::ScalarOrList if list_item(column.data_type()).is_some() => {
+                Arc::new(lists_as_json(column)?)
             }
             Self::LossyText if column.data_type().is_binary() => {
                 let texts = bytes(column)?;
@@ -191,6 +194,7 @@ impl ColumnKind {
         })
     }
 
+    /// Names the values that the kind takes, for messages.
     pub(super) fn expected(self) -> &'static str {
         match self {
             Self::Text => "strings",
@@ -202,9 +206,10 @@ impl ColumnKind {
         }
     }
 
+    /// Returns true if a column of `data_type` may be read as the kind.
     pub(super) fn takes(self, data_type: &DataType) -> bool {
         match (self, data_type) {
-            (Self::Vectors, _) => depth(data_type).is_some(),
+            (Self::Vectors, _) => list_depth(data_type).is_some(),
             (
                 Self::ScalarOrList,
                 DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _),
@@ -231,18 +236,19 @@ pub(crate) struct InputColumn {
     pub field: Field,
 }
 
-/// Returns the ways to split a dotted name in two.
-pub(super) fn splits(name: &str) -> impl Iterator<Item = (&str, &str)> {
+/// Returns the ways to split a dotted name in two, the shortest first part first.
+pub(super) fn split_at_dots(name: &str) -> impl Iterator<Item = (&str, &str)> {
     name.match_indices('.').map(|(at, _)| (&name[..at], &name[at + 1..]))
 }
 
 impl InputColumn {
+    /// Finds the column `name` by the rule of this module.
     pub(crate) fn find(fields: &Fields, name: &str) -> Option<Self> {
         let nested = || {
             let (_, outer) = fields.find(METADATA).filter(|_| !name.contains('.'))?;
-            Some(vec![outer, children(outer)?.find(name)?.1])
+            Some(vec![outer, struct_fields(outer)?.find(name)?.1])
         };
-        let path = reach(fields, name).or_else(nested)?;
+        let path = find_path(fields, name).or_else(nested)?;
         Some(Self {
             path: path.iter().map(|field| field.name().clone()).collect(),
             field: (path.last()?.as_ref().clone())
@@ -250,7 +256,8 @@ impl InputColumn {
         })
     }
 
-    /// Returns `None` for a column that is missing and not required.
+    /// Finds a requested column of the file `path`: `None` if it is missing and not required, else
+    /// [`Error::Schema`] if it is missing or of a type that the request does not take.
     pub(super) fn requested(
         path: &Path,
         fields: &Fields,
@@ -273,7 +280,7 @@ impl InputColumn {
             _ if found.is_binary() => {
                 "; convert it to strings first, bytes are not taken for UTF-8"
             }
-            _ if *kind != ColumnKind::Vectors && item(found).is_some() => {
+            _ if *kind != ColumnKind::Vectors && list_item(found).is_some() => {
                 "; a row has one value of it, not a list of them: join the list, or make a row of \
                  each item, before"
             }
@@ -301,7 +308,7 @@ pub(crate) fn column_at(batch: &RecordBatch, path: &[String]) -> Result<ArrayRef
     Ok(array)
 }
 
-fn children(field: &FieldRef) -> Option<&Fields> {
+fn struct_fields(field: &FieldRef) -> Option<&Fields> {
     match field.data_type() {
         DataType::Struct(fields) => Some(fields),
         _ => None,
@@ -309,16 +316,17 @@ fn children(field: &FieldRef) -> Option<&Fields> {
 }
 
 /// Returns the path that the dotted `name` means.
-fn reach<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
+fn find_path<'f>(fields: &'f Fields, name: &str) -> Option<Vec<&'f FieldRef>> {
     let inside = |(outer, inner): (&str, &str)| {
         let (_, outer) = fields.find(outer)?;
-        Some([vec![outer], reach(children(outer)?, inner)?].concat())
+        Some([vec![outer], find_path(struct_fields(outer)?, inner)?].concat())
     };
     let whole = fields.find(name).map(|(_, field)| vec![field]);
-    whole.or_else(|| splits(name).find_map(inside))
+    whole.or_else(|| split_at_dots(name).find_map(inside))
 }
 
-fn item(data_type: &DataType) -> Option<&FieldRef> {
+/// Returns the item of a list of any kind; `None` for other types.
+fn list_item(data_type: &DataType) -> Option<&FieldRef> {
     match data_type {
         DataType::List(item)
         | DataType::LargeList(item)
@@ -333,7 +341,7 @@ fn item(data_type: &DataType) -> Option<&FieldRef> {
 fn names(fields: &Fields, prefix: &str) -> Vec<String> {
     let of_field = |field: &FieldRef| {
         let name = format!("{prefix}{}", field.name());
-        match (children(field), item(field.data_type()).and_then(children)) {
+        match (struct_fields(field), list_item(field.data_type()).and_then(struct_fields)) {
             (Some(inner), _) => names(inner, &format!("{name}.")),
             (None, Some(inner)) => names(inner, &format!("{name}[].")),
             (None, None) => vec![name],
@@ -342,21 +350,24 @@ fn names(fields: &Fields, prefix: &str) -> Vec<String> {
     fields.iter().flat_map(of_field).collect()
 }
 
-fn json_arrays(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
+/// Converts lists of scalars to JSON arrays of strings; a null list stays null.
+fn lists_as_json(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
     let lists = lists(column)?;
     let items = strings(lists.values())?;
     let json = |row: usize| {
         let [start, end] = [row, row + 1].map(|at| lists.value_offsets()[at] as usize);
-        json_array((start..end).map(|item| string(&items, item)))
+        join_as_json((start..end).map(|item| string_at(&items, item)))
     };
     Ok((0..lists.len()).map(|row| lists.is_valid(row).then(|| json(row))).collect())
 }
 
-pub(super) fn json_array<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {
+/// Writes `items` as a JSON array of strings and nulls.
+pub(super) fn join_as_json<'s>(items: impl Iterator<Item = Option<&'s str>>) -> String {
     items.collect::<serde_json::Value>().to_string()
 }
 
-pub(super) fn string(strings: &StringViewArray, row: usize) -> Option<&str> {
+/// Returns the string in `row`; `None` for null.
+pub(super) fn string_at(strings: &StringViewArray, row: usize) -> Option<&str> {
     strings.is_valid(row).then(|| strings.value(row))
 }
 
@@ -426,7 +437,7 @@ mod tests {
         let batch = RecordBatch::try_new(Arc::new(schema), vec![Arc::new(outer)])?;
         let column = InputColumn::find(batch.schema().fields(), "s.n").ok_or("not found")?;
         let strings = strings(&column_at(&batch, &column.path)?)?;
-        let found: Vec<_> = (0..3).map(|row| string(&strings, row)).collect();
+        let found: Vec<_> = (0..3).map(|row| string_at(&strings, row)).collect();
         assert_eq!(found, [Some("1"), None, Some("3")]);
         Ok(())
     }

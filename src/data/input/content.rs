@@ -25,8 +25,9 @@ pub(super) enum Content {
 }
 
 impl Content {
+    /// Opens `file`, and of an object reads its end, where Parquet has the footer.
     pub(super) fn open(file: &InputFile) -> Result<Self> {
-        if let Some(object) = file.object()? {
+        if let Some(object) = file.remote_object()? {
             return RemoteFile::open(object).map(Self::Remote);
         }
         let (path, handle) = (&file.path, open(&file.path)?);
@@ -38,11 +39,11 @@ impl Content {
     }
 
     /// Opens the file once more, for a reader that reads each of `streams` in order.
-    pub(super) fn again(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
+    pub(super) fn reopen(&self, path: &Path, streams: &[Vec<Range<u64>>]) -> Result<Self> {
         match self {
             // Duplicated handles would share their position in the file.
             Self::Local(_) => open(path).map(Self::Local),
-            Self::Remote(file) => Ok(Self::Remote(file.ahead(streams))),
+            Self::Remote(file) => Ok(Self::Remote(file.reading_ahead(streams))),
         }
     }
 
@@ -50,13 +51,14 @@ impl Content {
     pub(super) fn failure(&self) -> FirstError {
         match self {
             Self::Local(_) => FirstError::default(),
-            Self::Remote(file) => file.failure(),
+            Self::Remote(file) => file.failure.clone(),
         }
     }
 }
 
 impl InputFile {
-    pub(super) fn object(&self) -> Result<Option<Object>> {
+    /// Returns the object at the planned version if the path is a URL; `None` for a local file.
+    pub(super) fn remote_object(&self) -> Result<Option<Object>> {
         if self.path.to_str().is_none_or(|text| !is_url(text)) {
             return Ok(None);
         }
@@ -69,7 +71,7 @@ impl InputFile {
     pub fn fingerprint(&self) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.bytes.to_le_bytes());
-        if self.object()?.is_some() {
+        if self.remote_object()?.is_some() {
             hasher.update(self.version.as_deref().unwrap_or_default().as_bytes());
         } else {
             let mut file = open(&self.path)?;
@@ -87,7 +89,7 @@ impl Length for Content {
     fn len(&self) -> u64 {
         match self {
             Self::Local(file) => Length::len(file),
-            Self::Remote(file) => file.size(),
+            Self::Remote(file) => file.size,
         }
     }
 }

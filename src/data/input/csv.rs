@@ -30,6 +30,7 @@ pub(super) struct CsvReader {
 }
 
 impl CsvReader {
+    /// Opens `file`, reads its header and finds `columns` there.
     pub(super) fn open(
         file: &InputFile,
         columns: Vec<ColumnRequest>,
@@ -51,7 +52,7 @@ impl CsvReader {
             next_row: 0,
             rejects,
         };
-        if records.advance()? {
+        if records.read_record()? {
             if let Some(reason) = encoding_error(records.record.as_slice()) {
                 return Err(Error::decode(&records.path, "CSV", reason));
             }
@@ -70,12 +71,13 @@ impl CsvReader {
         Ok(records)
     }
 
-    pub(super) fn header(file: &InputFile) -> Result<Vec<String>> {
+    /// Returns the names of all columns; none for an empty file.
+    pub(super) fn read_header(file: &InputFile) -> Result<Vec<String>> {
         Ok(Self::open(file, Vec::new(), Rejects::counted())?.header)
     }
 
-    /// Reads the next record. Returns false at the end.
-    fn advance(&mut self) -> Result<bool> {
+    /// Reads the next record. Returns false at the end; an end inside quotes is [`Error::Row`].
+    fn read_record(&mut self) -> Result<bool> {
         let read = self.reader.read_byte_record(&mut self.record);
         if !read.map_err(|error| Error::decode(&self.path, "CSV", error))? {
             return Ok(false);
@@ -91,8 +93,8 @@ impl CsvReader {
         Err(Error::Row { path: self.path.clone(), row: self.next_row.max(1), reason, count: 1 })
     }
 
-    /// Returns the values of the record, or why it cannot be used.
-    fn values(&self) -> Result<Vec<Option<&str>>, String> {
+    /// Returns the values of the requested columns in the record, or why it cannot be used.
+    fn record_values(&self) -> Result<Vec<Option<&str>>, String> {
         if self.record.len() != self.header.len() {
             let (found, expected) = (self.record.len(), self.header.len());
             return Err(format!("has {found} field(s), the header has {expected}"));
@@ -115,11 +117,11 @@ impl ColumnReader for CsvReader {
             self.columns.iter().map(|_| StringViewBuilder::new()).collect();
         while rows.len() < max_rows {
             self.next_row += 1;
-            if !self.advance()? {
+            if !self.read_record()? {
                 break;
             }
             let row = self.next_row - 1;
-            match self.values() {
+            match self.record_values() {
                 Ok(values) => {
                     rows.push(row);
                     let both = columns.iter_mut().zip(values);

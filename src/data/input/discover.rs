@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use rayon::prelude::*;
 
 use super::pattern::{
-    KeyPattern, LANG, MatchedFile, holds_run, is_pattern, lacking, search, split,
+    KeyPattern, LANG, MatchedFile, holds_run, is_pattern, lacking_series, search, split_root,
 };
 use super::{Compression, Format, InputFile};
 use polysift_base::error::{Error, Result};
@@ -43,9 +43,8 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     let takes = |name: &str| name != MIXTURE && document_format(name).is_some();
     let found = find(patterns, base, &takes)?;
     let names: HashSet<String> = found.iter().map(|(_, name)| name.clone()).collect();
-    by_name(found.into_iter().map(|(file, name)| {
-        // A shard's name has the language, even if all files have the same one, unless another file
-        // has that name.
+    sort_named(found.into_iter().map(|(file, name)| {
+        // A shard's name has the language, even if all have the same, unless the name is taken.
         let own = file.language.as_ref().filter(|language| !name.contains(language.as_str()));
         let long = own.map(|language| format!("{language}/{name}"));
         let name = long.filter(|long| !names.contains(long)).unwrap_or(name);
@@ -58,14 +57,14 @@ pub fn discover(patterns: &[String], base: &Path) -> Result<Vec<InputFile>> {
     }))
 }
 
-pub(super) fn by_name(files: impl Iterator<Item = Result<InputFile>>) -> Result<Vec<InputFile>> {
+/// Collects `files` in the order of their names; returns the first error.
+pub(super) fn sort_named(files: impl Iterator<Item = Result<InputFile>>) -> Result<Vec<InputFile>> {
     let mut files = files.collect::<Result<Vec<_>>>()?;
     files.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(files)
 }
 
-/// Returns the files that `patterns` name, each once, with a unique name. Files in directories are
-/// taken only if `takes` accepts their names.
+/// Returns the files that `patterns` name, with unique names; in directories only what it `takes`.
 fn find(
     patterns: &[String],
     base: &Path,
@@ -77,7 +76,7 @@ fn find(
     let pool = rayon::ThreadPoolBuilder::new().num_threads(num_threads).build();
     let pool = pool.map_err(|e| Error::config("--threads", e.to_string()))?;
     let searched: Vec<Result<Vec<MatchedFile>>> = pool
-        .install(|| patterns.par_iter().map(|pattern| files_of(pattern, &base, takes)).collect());
+        .install(|| patterns.par_iter().map(|pattern| find_one(pattern, &base, takes)).collect());
     let mut found: Vec<MatchedFile> = Vec::new();
     let mut by_identity: HashMap<OsString, usize> = HashMap::new();
     for files in searched {
@@ -115,12 +114,13 @@ pub(super) fn find_local(
     find(patterns, Path::new("."), takes)
 }
 
-fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
+/// Returns the files or objects that one pattern names, with the errors of [`discover`].
+fn find_one(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     if pattern.trim().is_empty() {
         return Err(Error::config("a pattern of files", "is empty"));
     }
     if is_url(pattern) {
-        return objects_of(pattern, takes);
+        return find_objects(pattern, takes);
     }
     let literal = base.join(pattern);
     // A path that exists is taken literally, even if it holds `[` or `*`.
@@ -137,7 +137,7 @@ fn files_of(pattern: &str, base: &Path, takes: &dyn Fn(&str) -> bool) -> Result<
         }
         return Ok(vec![MatchedFile::new(literal, "", None)]);
     } else if is_pattern(pattern) {
-        split(pattern, base)?
+        split_root(pattern, base)?
     } else {
         let reason = format!("no such file or directory under {}", base.display());
         return Err(Error::missing(pattern, reason));
@@ -169,6 +169,7 @@ fn identity(path: &Path) -> Result<OsString> {
     Ok(directory.join(path.file_name().unwrap_or_default()).into_os_string())
 }
 
+/// Returns the format of a path or URL by its extension; `None` if that is unknown.
 fn file_format(path: &Path) -> Option<Format> {
     let name = match url_of(path) {
         Some(url) => file_name(url),
@@ -181,6 +182,7 @@ fn url_of(path: &Path) -> Option<&str> {
     path.to_str().filter(|text| is_url(text))
 }
 
+/// Returns the absolute path by which a file or object is named: a URL as `/scheme/host/path`.
 fn naming_path(path: &Path) -> PathBuf {
     let Some(url) = url_of(path) else { return path.to_owned() };
     let url = without_query(url).replacen("://", "/", 1);
@@ -189,9 +191,10 @@ fn naming_path(path: &Path) -> PathBuf {
     PathBuf::from(format!("/{}", names.collect::<Vec<_>>().join("/")))
 }
 
-fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
+/// Returns the objects that the URL `pattern` names; offline, the files of a hub's cache.
+fn find_objects(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
     let mut location = Location::parse(pattern)?;
-    match remote::pinned(&location)? {
+    match remote::pin_revision(&location)? {
         Dataset::Online(at_commit) => location = at_commit,
         Dataset::Cached(folder) => return cached(&location, &folder, takes),
     }
@@ -207,7 +210,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     }
     if !is_search && has_format {
         // The URL may name a folder, except on a web server.
-        match object(&url) {
+        match stat_object(&url) {
             Err(Error::Missing { .. }) if location.can_be_searched() => {}
             found => return found,
         }
@@ -223,9 +226,9 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     };
     let enters = |folder: &str| keys.enters(folder);
     let found = remote::list(&location.with_key(&*keys.root), &enters, &is_input)?;
-    let matched = |listed: remote::ListedObject| {
-        let path = location.with_key(&*listed.key).url().into();
-        Some(MatchedFile::new(path, keys.matched(&listed.key)?, Some(listed.version)))
+    let matched = |(key, version): (String, ObjectVersion)| {
+        let path = location.with_key(&*key).url().into();
+        Some(MatchedFile::new(path, keys.matched(&key)?, Some(version)))
     };
     let files: Vec<MatchedFile> = found.into_iter().filter_map(matched).collect();
     if !files.is_empty() {
@@ -233,7 +236,7 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
     }
     match others.get() {
         // If the pattern matches nothing, a key that holds `[` or `*` is taken literally.
-        0 if is_search && has_format => object(&url),
+        0 if is_search && has_format => stat_object(&url),
         0 if !is_search && !has_format && remote::stat(&url).is_ok() => {
             Err(unknown_extension(&url))
         }
@@ -247,27 +250,29 @@ fn objects_of(pattern: &str, takes: &dyn Fn(&str) -> bool) -> Result<Vec<Matched
 
 /// Finds files in `folder`, a hub's cache. Returns [`Error::Service`] if it lacks some of a series.
 fn cached(at: &Location, folder: &Path, takes: &dyn Fn(&str) -> bool) -> Result<Vec<MatchedFile>> {
-    let (files, keys) = (files_of(&at.key, folder, takes)?, KeyPattern::parse(&at.key, &at.key)?);
+    let (files, keys) = (find_one(&at.key, folder, takes)?, KeyPattern::parse(&at.key, &at.key)?);
     let names = files.iter().filter_map(|file| file.path.strip_prefix(folder).ok()?.to_str());
     let wants = |name: &str| keys.matched(name).is_some();
-    let Some(series) = lacking(&names.collect::<Vec<_>>(), &wants) else { return Ok(files) };
+    let Some(series) = lacking_series(&names.collect::<Vec<_>>(), &wants) else {
+        return Ok(files);
+    };
     let reason =
         format!("the cache holds only some of `{series}`; download all, or name some files");
     Err(Error::Service { name: at.url(), reason })
 }
 
-fn object(url: &str) -> Result<Vec<MatchedFile>> {
+/// Asks the store for the object `url`, and returns it alone.
+fn stat_object(url: &str) -> Result<Vec<MatchedFile>> {
     Ok(vec![MatchedFile::new(url.into(), "", Some(remote::stat(url)?))])
 }
 
 impl InputFile {
-    /// Describes the whole file or object at `path` as an input file called `name`. Its format is
-    /// the one that the extension names.
+    /// Describes the whole file or object at `path`, of the format that its extension names.
     pub fn at(path: &Path, name: String, language: Option<String>) -> Result<Self> {
         let format = file_format(path).ok_or_else(|| unknown_extension(&path.display()))?;
         if let Some(url) = url_of(path) {
             let location = Location::parse(url)?;
-            let url = match remote::pinned(&location)? {
+            let url = match remote::pin_revision(&location)? {
                 Dataset::Online(location) => location.url(),
                 Dataset::Cached(folder) => {
                     return Self::at(&folder.join(location.key), name, language);
@@ -290,6 +295,7 @@ impl InputFile {
     }
 }
 
+/// Returns [`Error::Config`] for a `path` whose extension is not that of a file of documents.
 pub(super) fn unknown_extension(path: &dyn Display) -> Error {
     let reason = format!("has an unknown extension; known are {KNOWN_EXTENSIONS}");
     Error::config(path.to_string(), reason)

@@ -10,7 +10,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, LargeListArray, StringArray, StringViewArray, UInt64Array};
 
 use super::columns::{
-    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string,
+    ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, Reject, Rejects, string_at,
 };
 use super::csv::CsvReader;
 use super::json_lines::JsonReader;
@@ -86,7 +86,8 @@ impl DocumentBatch {
     pub fn get(&self, i: usize) -> DocumentInfo<'_> {
         let (row, num_bytes) = (self.rows.value(i), self.num_bytes.value(i));
         let num_tokens = self.num_tokens.is_valid(i).then(|| self.num_tokens.value(i));
-        DocumentInfo { row, id: self.id(i), language: self.language(i), num_bytes, num_tokens }
+        let (id, language) = (self.ids.value(i), self.languages.value(i));
+        DocumentInfo { row, id, language, num_bytes, num_tokens }
     }
 
     /// Iterates over all documents.
@@ -99,29 +100,14 @@ impl DocumentBatch {
         self.rows.values()
     }
 
-    /// Returns the [`DocumentInfo::num_bytes`] of each document.
-    pub fn num_bytes(&self) -> &[u64] {
-        self.num_bytes.values()
-    }
-
-    /// Returns the [`DocumentInfo::id`] of document `i`.
-    pub fn id(&self, i: usize) -> &str {
-        self.ids.value(i)
-    }
-
-    /// Returns the [`DocumentInfo::language`] of document `i`.
-    pub fn language(&self, i: usize) -> &str {
-        self.languages.value(i)
-    }
-
     /// Returns the text of document `i`; `None` if it is null, empty or only white space.
     pub fn text(&self, i: usize) -> Option<&str> {
-        if self.num_bytes()[i] == 0 { None } else { self.stored_text(i) }
+        if self.num_bytes.value(i) == 0 { None } else { self.stored_text(i) }
     }
 
     /// Returns the text of document `i` as stored, even if it is only white space; `None` for null.
     pub fn stored_text(&self, i: usize) -> Option<&str> {
-        string(self.texts.as_ref()?, i)
+        string_at(self.texts.as_ref()?, i)
     }
 
     /// Iterates over the indices and texts of the documents with text.
@@ -214,21 +200,19 @@ impl DocumentReader {
         Ok(Self { reader, columns })
     }
 
-    /// Skips the documents whose row is below `rows`. An earlier reader set `rejected` of these
-    /// rows aside; that number counts if the rows are not read again. Parquet jumps there. JSON
-    /// lines are read and checked, so that the rejects and their limit equal those of an
-    /// uninterrupted run; they never go back.
+    /// Skips the documents before the row `rows`. An earlier reader set `rejected` of them aside,
+    /// which counts if they are not read again: Parquet jumps there. JSON lines are read and
+    /// checked, so rejects and their limit are as in an uninterrupted run; they never go back.
     pub fn resume(&mut self, rows: u64, rejected: u64) {
         self.reader.seek(rows, rejected);
     }
 
-    /// Returns the next documents, or `None` at the end of the file. There are at most `max_rows`;
-    /// fewer if the decoder's batch ends or texts are long. Returns [`polysift_base::Error::Row`]
-    /// if more than `config.max_rejects` rows are malformed (JSON lines) or too long, or if
-    /// embeddings in Parquet differ in width.
+    /// Returns up to `max_rows` documents, fewer if the decoder's batch ends or texts are long, and
+    /// `None` at the end. [`polysift_base::Error::Row`] if more than `config.max_rejects` rows are
+    /// malformed (JSON lines) or too long, or if embeddings in Parquet differ in width.
     pub fn next_batch(&mut self, max_rows: usize) -> Result<Option<DocumentBatch>> {
         let batch = self.reader.next_batch(max_rows)?;
-        Ok(batch.map(|batch| self.columns.documents(&batch)))
+        Ok(batch.map(|batch| self.columns.to_documents(&batch)))
     }
 
     /// Returns the bytes of the file read so far, before decompression; `None` for Parquet.
@@ -242,7 +226,7 @@ impl DocumentReader {
     }
 }
 
-/// Opens a reader of `columns`; the first may hold up to `max_bytes` per row.
+/// Opens a reader of `columns`. The first, or a line, may have up to `max_bytes`, except in CSV.
 pub(super) fn open(
     file: &InputFile,
     columns: Vec<ColumnRequest>,
@@ -256,6 +240,7 @@ pub(super) fn open(
     })
 }
 
+/// The columns of documents in one file, and what stands in for missing ids and languages.
 #[derive(Debug, Clone)]
 pub(super) struct DocumentRequest {
     /// The text, the id, the language and the script (each without a name if no column has it), the
@@ -268,6 +253,7 @@ pub(super) struct DocumentRequest {
 }
 
 impl DocumentRequest {
+    /// Requests the columns that `config` names.
     pub(super) fn new(file: &InputFile, config: &InputConfig) -> Self {
         let (language, code, script) = match &config.language {
             LanguageSource::Path => (file.language.as_deref(), "", ""),
@@ -280,17 +266,17 @@ impl DocumentRequest {
         let language = language.unwrap_or(UNDETERMINED_LANGUAGE).to_owned();
         let mut columns = Self { requests: Vec::new(), name: file.name.clone(), language };
         // Rows are shown without naming a text column.
-        columns.request(&config.text, ColumnKind::Text, !config.text.is_empty());
-        columns.request(&config.id, ColumnKind::Id, false);
-        columns.request(code, ColumnKind::Text, !code.is_empty());
-        columns.request(script, ColumnKind::Text, !script.is_empty());
+        columns.add_column(&config.text, ColumnKind::Text, !config.text.is_empty());
+        columns.add_column(&config.id, ColumnKind::Id, false);
+        columns.add_column(code, ColumnKind::Text, !code.is_empty());
+        columns.add_column(script, ColumnKind::Text, !script.is_empty());
         if let Some(name) = &config.embeddings {
-            columns.request(name, ColumnKind::Vectors, true);
+            columns.add_column(name, ColumnKind::Vectors, true);
         }
         columns
     }
 
-    /// Opens a reader of `columns`; the first may hold up to `max_bytes` per row.
+    /// Opens a reader of the requested columns of `file`, with the limits in `config`.
     pub(super) fn open(
         &self,
         file: &InputFile,
@@ -300,27 +286,28 @@ impl DocumentRequest {
         open(file, self.requests.clone(), config.max_document_bytes, rejects)
     }
 
-    pub(super) fn request(&mut self, name: &str, kind: ColumnKind, required: bool) {
+    pub(super) fn add_column(&mut self, name: &str, kind: ColumnKind, required: bool) {
         self.requests.push(ColumnRequest::new(name, kind, required));
     }
 
-    pub(super) fn documents(&self, batch: &ColumnBatch) -> DocumentBatch {
+    /// Makes documents of the first columns of `batch`, with generated ids and default languages.
+    pub(super) fn to_documents(&self, batch: &ColumnBatch) -> DocumentBatch {
         let ColumnBatch { rows, columns } = batch;
         let strings = |at: usize| columns.get(at).and_then(|column| column.as_string_view_opt());
         let [texts, ids, codes, scripts] = [0, 1, 2, 3].map(strings);
         // A further column in the place of embeddings has no lists.
         let embeddings = columns.get(4).and_then(|column| column.as_list_opt().cloned());
         let id = |(i, row): (usize, &u64)| {
-            let id = ids.and_then(|ids| string(ids, i));
+            let id = ids.and_then(|ids| string_at(ids, i));
             id.map_or_else(|| Cow::Owned(format!("{}/{row}", self.name)), Cow::Borrowed)
         };
         let ids = StringArray::from_iter_values(rows.iter().enumerate().map(id));
         let language = |i| {
-            let [code, script] = [codes, scripts].map(|column| string(column?, i));
-            joined(code, script).unwrap_or(Cow::Borrowed(self.language.as_str()))
+            let [code, script] = [codes, scripts].map(|column| string_at(column?, i));
+            join_script(code, script).unwrap_or(Cow::Borrowed(self.language.as_str()))
         };
         let num_bytes = |i| {
-            let text = texts.and_then(|texts| string(texts, i));
+            let text = texts.and_then(|texts| string_at(texts, i));
             text.filter(|text| !text.trim().is_empty()).map_or(0, str::len) as u64
         };
         DocumentBatch {
@@ -336,7 +323,7 @@ impl DocumentRequest {
 }
 
 /// Joins a language and a script, if they are not empty. A code with a script gets no other.
-pub(super) fn joined<'a>(code: Option<&'a str>, script: Option<&str>) -> Option<Cow<'a, str>> {
+pub(super) fn join_script<'a>(code: Option<&'a str>, script: Option<&str>) -> Option<Cow<'a, str>> {
     let code = code.filter(|code| !code.is_empty())?;
     let script = script.filter(|script| !script.is_empty() && !code.contains('_'));
     Some(script.map_or(Cow::Borrowed(code), |script| Cow::Owned(format!("{code}_{script}"))))

@@ -64,6 +64,7 @@ pub(super) struct Scalars {
 }
 
 impl Scalars {
+    /// Returns what one number shows of a column.
     fn of_number(literal: &str) -> Self {
         if literal.contains(['.', 'e', 'E']) {
             let oversized = literal.parse().is_ok_and(f64::is_infinite);
@@ -84,6 +85,7 @@ impl Scalars {
         }
     }
 
+    /// Returns the narrowest type in the table above that holds all scalars seen.
     fn data_type(self) -> DataType {
         let within =
             |least, greatest| self.integers.is_some_and(|(a, b)| a >= least && b <= greatest);
@@ -106,6 +108,7 @@ impl Scalars {
 }
 
 impl JsonShape {
+    /// Adds a value; null changes nothing.
     pub(super) fn observe(&mut self, json: &Json<'_>) {
         if json.value == JsonValue::Null {
             return;
@@ -134,6 +137,7 @@ impl JsonShape {
         self.limit();
     }
 
+    /// Adds the values that another file or place has shown.
     pub(super) fn merge(&mut self, other: Self) {
         match (&mut *self, other) {
             (_, Self::Unknown) => {}
@@ -166,15 +170,14 @@ impl JsonShape {
         }
     }
 
-    /// Converts the values of one column, all observed, to an array of [`JsonShape::data_type`],
-    /// with texts for unknown values.
+    /// Converts the values of a column, all observed, to [`JsonShape::data_type`], else texts.
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
         match self {
             Self::List(item) => list_array(item, &values),
             Self::Struct(fields) if !fields.0.is_empty() => {
-                let objects = converted(&values, &self.data_type(&DataType::Utf8), |json| {
+                let objects = convert(&values, &self.data_type(&DataType::Utf8), |json| {
                     matches!(json.value, JsonValue::Object(_)).then_some(())
                 })?;
                 let nulls = objects.iter().map(Option::is_some).collect::<NullBuffer>();
@@ -191,8 +194,7 @@ impl JsonShape {
 }
 
 impl JsonColumns {
-    /// Adds the values of an object. Objects usually have their fields in the same order, so the
-    /// field at the same place is checked first.
+    /// Adds the values of an object, whose fields usually have the order of earlier ones.
     pub(super) fn observe(&mut self, object: &Json<'_>) {
         let JsonValue::Object(entries) = &object.value else { return };
         for (place, (key, value)) in entries.iter().enumerate() {
@@ -226,6 +228,7 @@ impl JsonColumns {
         self.0.iter().map(field).collect()
     }
 
+    /// Returns one array per column, with the values of `objects`; null where a key is missing.
     pub(super) fn arrays(
         &self,
         objects: &[Option<&Json<'_>>],
@@ -239,8 +242,8 @@ impl JsonColumns {
     }
 }
 
-/// Applies `convert` to all values other than null.
-fn converted<'j, 'l, T>(
+/// Applies `convert` to all values but null; `None` is an error: the file has changed since.
+fn convert<'j, 'l, T>(
     values: &'j [Option<&'j Json<'l>>],
     data_type: &DataType,
     convert: impl Fn(&'j Json<'l>) -> Option<T>,
@@ -254,22 +257,21 @@ fn converted<'j, 'l, T>(
     values.iter().map(|json| json.map(convert).transpose()).collect()
 }
 
+/// Converts scalars to an array of `data_type`, one of those of [`Scalars::data_type`].
 fn scalar_array(
     data_type: &DataType,
     values: &[Option<&Json<'_>>],
 ) -> Result<ArrayRef, ArrowError> {
     Ok(match data_type {
         DataType::Boolean => {
-            Arc::new(BooleanArray::from(converted(values, data_type, Json::parsed::<bool>)?))
+            Arc::new(BooleanArray::from(convert(values, data_type, Json::parsed::<bool>)?))
         }
-        DataType::Int64 => Arc::new(Int64Array::from(converted(values, data_type, Json::parsed)?)),
-        DataType::UInt64 => {
-            Arc::new(UInt64Array::from(converted(values, data_type, Json::parsed)?))
-        }
+        DataType::Int64 => Arc::new(Int64Array::from(convert(values, data_type, Json::parsed)?)),
+        DataType::UInt64 => Arc::new(UInt64Array::from(convert(values, data_type, Json::parsed)?)),
         DataType::Float64 => {
-            Arc::new(Float64Array::from(converted(values, data_type, Json::parsed)?))
+            Arc::new(Float64Array::from(convert(values, data_type, Json::parsed)?))
         }
-        _ => Arc::new(StringArray::from(converted(values, data_type, |json| match &json.value {
+        _ => Arc::new(StringArray::from(convert(values, data_type, |json| match &json.value {
             JsonValue::String(text) => Some(text.as_ref()),
             JsonValue::Array(_) | JsonValue::Object(_) => None,
             _ => Some(json.raw),
@@ -277,9 +279,10 @@ fn scalar_array(
     })
 }
 
+/// Converts lists, or null, whose items have the shape `item`.
 fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
     let field = Arc::new(Field::new_list_field(item.data_type(&DataType::Utf8), true));
-    let rows = converted(values, field.data_type(), |json| match &json.value {
+    let rows = convert(values, field.data_type(), |json| match &json.value {
         JsonValue::Array(items) => Some(items),
         _ => None,
     })?;

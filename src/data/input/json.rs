@@ -3,8 +3,7 @@
 //! This parser exists because the values read here are written again. A parser that turns numbers
 //! into f64 rounds integers beyond 2^53, and decimals of columns that stay text. Here every value
 //! keeps its source, so a column of mixed types can be kept as verbatim text. Objects and arrays
-//! are parsed here, strings and numbers by `serde_json`. Accepts what RFC 8259 does, except
-//! unpaired surrogates.
+//! are parsed here, scalars by `serde_json`: by RFC 8259, except for unpaired surrogates.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -57,6 +56,7 @@ impl<'l> Json<'l> {
         entries.iter().find(|(k, _)| k == key).map(|(_, value)| value)
     }
 
+    /// Returns the keys of an object; none for other values.
     pub(super) fn keys(&self) -> impl Iterator<Item = &str> {
         let entries = if let JsonValue::Object(entries) = &self.value { &entries[..] } else { &[] };
         entries.iter().map(|(key, _)| key.as_ref())
@@ -67,6 +67,7 @@ impl<'l> Json<'l> {
         self.raw.parse().ok()
     }
 
+    /// Names the kind of value with its article, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             JsonValue::Null => "null",
@@ -85,6 +86,7 @@ struct Parser<'l> {
 }
 
 impl<'l> Parser<'l> {
+    /// Says that `what` is wrong here, or that the line ends early.
     fn error(&self, what: &str) -> String {
         if self.at >= self.text.len() {
             format!("is not JSON: the line ends early, at byte {}", self.text.len())
@@ -97,6 +99,7 @@ impl<'l> Parser<'l> {
         self.text.as_bytes().get(self.at).copied()
     }
 
+    /// Skips `byte` if it is next; returns whether it was.
     fn eat(&mut self, byte: u8) -> bool {
         let found = self.peek() == Some(byte);
         self.at += usize::from(found);
@@ -132,7 +135,7 @@ impl<'l> Parser<'l> {
         Ok(Json { raw, value })
     }
 
-    /// Parses the items of an array or an object up to `end`; space may be around them.
+    /// Parses an array or an object from its first bracket to `end`; `item` skips space around.
     fn items<T>(
         &mut self,
         end: u8,
@@ -155,6 +158,7 @@ impl<'l> Parser<'l> {
         }
     }
 
+    /// Parses a key and its value, with space around both.
     fn entry(&mut self, depth: usize) -> Result<(Cow<'l, str>, Json<'l>), String> {
         self.skip_space();
         if self.peek() != Some(b'"') {

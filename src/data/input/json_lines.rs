@@ -8,7 +8,7 @@ use arrow_array::ArrayRef;
 use arrow_array::builder::{Float32Builder, LargeListBuilder, StringViewBuilder};
 
 use super::columns::{
-    self, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, json_array,
+    self, ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, METADATA, Rejects, join_as_json,
 };
 use super::json::{Json, JsonValue};
 use super::lines::{LineReader, TextLine};
@@ -44,14 +44,14 @@ impl LineChecker {
         Self { columns, width: Width::default(), objects: 0, unseen, first_keys: String::new() }
     }
 
-    /// Returns the values of the object on the next line, or why it cannot be used.
+    /// Returns one value per column of the object on the next line, or why it cannot be used.
     pub(super) fn fields<'j>(&mut self, json: &'j Json<'_>) -> Result<Vec<JsonField<'j>>, String> {
         if self.objects == 0 {
             self.first_keys = json.keys().collect::<Vec<_>>().join(", ");
         }
         self.unseen.retain(|name| find(json, name).is_none());
         let width = &mut self.width;
-        let fields = self.columns.iter().map(|column| field(json, column, width));
+        let fields = self.columns.iter().map(|column| read_field(json, column, width));
         let fields = fields.collect::<Result<_, _>>()?;
         self.objects += 1;
         Ok(fields)
@@ -80,7 +80,7 @@ impl JsonReader {
 
     /// Reads one line. If it is usable, passes its row, values and object to `each`. Returns false
     /// at the end of the file. A file that has failed is read to its end for the count.
-    pub(super) fn visit(
+    pub(super) fn visit_line(
         &mut self,
         each: impl FnOnce(u64, Vec<JsonField<'_>>, &Json<'_>) -> Result<()>,
     ) -> Result<bool> {
@@ -88,7 +88,7 @@ impl JsonReader {
         let read = self.lines.read(&mut self.line)?;
         let (row, has_failed) = (self.line.row, self.rejects.exceeded());
         if read {
-            let visited = object(&self.line).and_then(|json| {
+            let visited = parse_object(&self.line).and_then(|json| {
                 let fields = self.checker.fields(&json)?;
                 Ok(if has_failed { Ok(()) } else { each(row, fields, &json) })
             });
@@ -128,7 +128,7 @@ impl ColumnReader for JsonReader {
                 }
                 Ok(())
             };
-            if !self.visit(push)? {
+            if !self.visit_line(push)? {
                 break;
             }
             bytes += if rows.len() > num_rows { self.line.bytes.len() } else { 0 };
@@ -187,13 +187,13 @@ pub(super) fn first_keys(file: &InputFile, max_bytes: u64) -> Result<Vec<String>
         return Ok(Vec::new());
     }
     let (path, row) = (file.path.clone(), line.row + 1);
-    let json = object(&line).map_err(|reason| Error::Row { path, row, reason, count: 1 })?;
+    let json = parse_object(&line).map_err(|reason| Error::Row { path, row, reason, count: 1 })?;
     Ok(json.keys().map(ToOwned::to_owned).collect())
 }
 
 /// Returns the object on the line, or why there is none.
-pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
-    let parsed = line.whole().and_then(Json::parse).and_then(|json| match json.value {
+pub(super) fn parse_object(line: &TextLine) -> Result<Json<'_>, String> {
+    let parsed = line.whole_line().and_then(Json::parse).and_then(|json| match json.value {
         JsonValue::Object(_) => Ok(json),
         _ => Err(format!("is {}, not a JSON object", json.kind())),
     });
@@ -211,17 +211,17 @@ pub(super) fn object(line: &TextLine) -> Result<Json<'_>, String> {
 /// Returns the value of the column `name`: a key, a dotted path, or a key of `metadata`.
 pub(super) fn find<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
     let nested = || json.get(METADATA).filter(|_| !name.contains('.'))?.get(name);
-    reach(json, name).or_else(nested)
+    find_path(json, name).or_else(nested)
 }
 
-fn reach<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
-    let inside = |(outer, inner)| reach(json.get(outer)?, inner);
-    json.get(name).or_else(|| columns::splits(name).find_map(inside))
+/// Returns the value at the dotted path `name`.
+fn find_path<'j, 'l>(json: &'j Json<'l>, name: &str) -> Option<&'j Json<'l>> {
+    let inside = |(outer, inner)| find_path(json.get(outer)?, inner);
+    json.get(name).or_else(|| columns::split_at_dots(name).find_map(inside))
 }
 
-/// Reads the value of `column` in a line as the kind of the column. Embeddings must have the `width`
-/// of earlier ones.
-fn field<'j>(
+/// Reads the value of `column` as its kind. Embeddings must have the `width` of earlier ones.
+fn read_field<'j>(
     json: &'j Json<'_>,
     column: &ColumnRequest,
     width: &mut Width,
@@ -234,7 +234,7 @@ fn field<'j>(
     match (column.kind, &value.value) {
         (ColumnKind::Vectors, _) => {
             let vectors =
-                vectors(value).ok_or("the embeddings are not a list of lists of numbers")?;
+                parse_vectors(value).ok_or("the embeddings are not a list of lists of numbers")?;
             width.check(vectors.iter().map(Vec::len))?;
             Ok(JsonField::Vectors(vectors))
         }
@@ -249,7 +249,7 @@ fn field<'j>(
                 }
             });
             let items = items.collect::<Result<Vec<_>, _>>()?;
-            Ok(JsonField::Text(Cow::Owned(json_array(items.into_iter()))))
+            Ok(JsonField::Text(Cow::Owned(join_as_json(items.into_iter()))))
         }
         _ => match scalar(value) {
             Some(text) => Ok(JsonField::Text(Cow::Borrowed(text))),
@@ -258,7 +258,7 @@ fn field<'j>(
     }
 }
 
-/// Returns a string's content, or a number or boolean as it is written.
+/// Returns a string's content, or a number or boolean as it is written; `None` for others.
 fn scalar<'j>(value: &'j Json<'_>) -> Option<&'j str> {
     match &value.value {
         JsonValue::String(text) => Some(text),
@@ -271,16 +271,17 @@ fn is_integer(value: &Json<'_>) -> bool {
     value.value == JsonValue::Number && !value.raw.contains(['.', 'e', 'E'])
 }
 
-fn vectors(value: &Json<'_>) -> Option<Vec<Vec<f32>>> {
+/// Parses embeddings: a list of lists of numbers, or one list of numbers; `None` for others.
+fn parse_vectors(value: &Json<'_>) -> Option<Vec<Vec<f32>>> {
     let JsonValue::Array(items) = &value.value else { return None };
     if items.first().is_some_and(|item| item.value == JsonValue::Number) {
-        return Some(vec![vector(value)?]);
+        return Some(vec![parse_vector(value)?]);
     }
-    items.iter().map(vector).collect()
+    items.iter().map(parse_vector).collect()
 }
 
-/// Parses a list of numbers, as f64 first, as in Python.
-fn vector(value: &Json<'_>) -> Option<Vec<f32>> {
+/// Parses a list of numbers, as f64 first, as in Python; `None` for anything else.
+fn parse_vector(value: &Json<'_>) -> Option<Vec<f32>> {
     let JsonValue::Array(items) = &value.value else { return None };
     items.iter().map(|item| item.parsed().map(|number: f64| number as f32)).collect()
 }

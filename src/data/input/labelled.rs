@@ -143,18 +143,18 @@ pub fn for_each_sample(
         let config = InputConfig { language, embeddings: None, ..config.clone() };
         let mut layout = DocumentRequest::new(file, &config);
         let names = columns.labels.iter().copied().chain(columns.weight);
-        names.for_each(|name| layout.request(name, ColumnKind::Scalar, true));
-        layout.request(SPLIT_COLUMN, ColumnKind::Text, false);
+        names.for_each(|name| layout.add_column(name, ColumnKind::Scalar, true));
+        layout.add_column(SPLIT_COLUMN, ColumnKind::Text, false);
         let optional = columns.source.iter().chain(&drawn).chain(&columns.scores);
-        optional.for_each(|name| layout.request(name, ColumnKind::Scalar, false));
+        optional.for_each(|name| layout.add_column(name, ColumnKind::Scalar, false));
         let mut reader = layout.open(file, &config)?;
         let mut rejects = Rejects::refused();
         while let Some(batch) = reader.next_batch(BATCH_ROWS)? {
-            let documents = layout.documents(&batch);
+            let documents = layout.to_documents(&batch);
             for (at, &row) in batch.rows.iter().enumerate() {
                 let values = TableRow { row, at, batch: &batch, requests: &layout.requests };
                 let text = documents.text(at);
-                match text.map(|text| sample(columns, values, documents.get(at), text)) {
+                match text.map(|text| read_sample(columns, values, documents.get(at), text)) {
                     None => skipped.without_text += 1,
                     Some(Ok(None)) => skipped.without_label += 1,
                     Some(Ok(Some(sample))) => each(sample)?,
@@ -169,7 +169,7 @@ pub fn for_each_sample(
 }
 
 /// Returns the sample in `row`, or `None` if all its labels are null.
-fn sample(
+fn read_sample(
     columns: &SampleColumns<'_>,
     row: TableRow<'_>,
     document: DocumentInfo<'_>,
@@ -178,21 +178,21 @@ fn sample(
     if columns.language.is_some() && !is_language_code(document.language) {
         return Err(format!("the language `{}` is not {LANGUAGE_CODE}", document.language));
     }
-    let label = label(columns, row)?;
-    let probability = |text: &str| number(text).filter(|share| *share > 0.0 && *share <= 1.0);
+    let label = read_label(columns, row)?;
+    let probability = |text: &str| parse_finite(text).filter(|share| *share > 0.0 && *share <= 1.0);
     let needed = "needed is a number above 0, at most 1";
-    let inclusion_probability = parsed(row, columns.inclusion_probability, needed, probability)?;
+    let inclusion_probability = parse_at(row, columns.inclusion_probability, needed, probability)?;
     let copies = |text: &str| text.parse().ok().filter(|copies: &u32| *copies > 0);
     let drawn = inclusion_probability.map(|_| COPIES_COLUMN);
-    let copies = parsed(row, drawn, "needed is a whole number above 0", copies)?;
+    let copies = parse_at(row, drawn, "needed is a whole number above 0", copies)?;
     let score = |name: &&str| row.text(name).map(|text| score_value(name, text)).transpose();
     let scores = columns.scores.iter().map(score).collect::<Result<_, _>>()?;
-    let weight = |text: &str| number(text).filter(|weight| *weight >= 0.0);
+    let weight = |text: &str| parse_finite(text).filter(|weight| *weight >= 0.0);
     let needed = "needed is a number that is not below 0";
-    let weight = parsed(row, columns.weight, needed, weight)?;
+    let weight = parse_at(row, columns.weight, needed, weight)?;
     let known = "known are train, validation and test";
     let split = |text: &str| serde_json::from_value(text.into()).ok();
-    let split = parsed(row, Some(SPLIT_COLUMN), known, split)?;
+    let split = parse_at(row, Some(SPLIT_COLUMN), known, split)?;
     Ok(label.map(|label| LabelledText {
         id: document.id.to_owned(),
         language: document.language.to_owned(),
@@ -208,15 +208,15 @@ fn sample(
 }
 
 /// Returns the label of `row`; `None` if all its labels are null.
-fn label(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<Option<f32>, String> {
+fn read_label(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<Option<f32>, String> {
     let (mut sum, mut count) = (0.0, 0);
     for name in &columns.labels {
         let Some(text) = row.text(name) else { continue };
-        let class = || class(text).map(f64::from);
+        let class = || parse_class(text).map(f64::from);
         let read = match columns.kind {
             LabelKind::Classes => class(),
-            LabelKind::Grades => number(text),
-            LabelKind::Any => class().or_else(|| number(text)),
+            LabelKind::Grades => parse_finite(text),
+            LabelKind::Any => class().or_else(|| parse_finite(text)),
         };
         sum += read.ok_or_else(|| {
             let known = match columns.kind {
@@ -230,8 +230,8 @@ fn label(columns: &SampleColumns<'_>, row: TableRow<'_>) -> Result<Option<f32>, 
     Ok((count > 0).then(|| (sum / f64::from(count)) as f32))
 }
 
-/// Returns the value of the `column` of `row`, if there is one; `needed` is for the error.
-fn parsed<T>(
+/// Parses the value of `column` in `row`, if there is one; the error says what is `needed`.
+fn parse_at<T>(
     row: TableRow<'_>,
     column: Option<&str>,
     needed: &str,
@@ -244,8 +244,7 @@ fn parsed<T>(
     parse(text).map(Some).ok_or_else(wrong)
 }
 
-/// Parses the score `text` of the column `name`: a number, which may be NaN or infinite, or a
-/// boolean as 1 or 0.
+/// Parses a score of the column `name`: a number, also NaN or infinite, or a boolean as 1 or 0.
 pub fn score_value(name: &str, text: &str) -> Result<f32, String> {
     match text.trim() {
         "true" => Ok(1.0),
@@ -261,13 +260,13 @@ pub fn shown(text: &str) -> String {
     format!("{:?}", text.chars().take(40).collect::<String>())
 }
 
-/// Parses a number that is finite as f32.
-fn number(text: &str) -> Option<f64> {
+/// Parses a number; `None` unless it is finite as f32.
+fn parse_finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|number: &f64| (*number as f32).is_finite())
 }
 
-/// Returns the class that a label stands for. Numbers may be written as `1` or `1.0`.
-pub fn class(label: &str) -> Option<bool> {
+/// Returns whether a label, such as `1` or `1.0`, stands for the positive class; `None` for others.
+pub fn parse_class(label: &str) -> Option<bool> {
     if POSITIVE.contains(&label) {
         return Some(true);
     }
@@ -285,13 +284,13 @@ mod tests {
     #[test]
     fn every_spelling_of_a_label_is_understood() {
         for label in ["positive", "toxic", "1", "true", "1.0"] {
-            assert_eq!(class(label), Some(true), "{label}");
+            assert_eq!(parse_class(label), Some(true), "{label}");
         }
         for label in ["negative", "nontoxic", "non-toxic", "0", "false", "0.0", "-0.0"] {
-            assert_eq!(class(label), Some(false), "{label}");
+            assert_eq!(parse_class(label), Some(false), "{label}");
         }
         for label in ["", "2", "0.5", "NaN", "Positive", "yes", "neutral", "-1"] {
-            assert_eq!(class(label), None, "{label}");
+            assert_eq!(parse_class(label), None, "{label}");
         }
     }
 

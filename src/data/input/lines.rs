@@ -1,5 +1,4 @@
-//! Numbered lines of a file, decompressed as they are read. Only one line is in memory, and only
-//! its beginning if it exceeds the limit.
+//! Numbered lines of a file, decompressed as they are read: one is in memory, a long one in part.
 
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -21,6 +20,7 @@ const MARK_AND_END_BYTES: u64 = 5;
 const ZSTD_WINDOW_LOG_MAX: u32 = 31;
 const BUFFER_BYTES: usize = 1 << 18;
 
+/// Returns the decompressed bytes of the file `path`; damage shows only when they are read.
 pub(super) fn decompress(
     path: &Path,
     compressed: Box<dyn Read + Send>,
@@ -42,6 +42,7 @@ pub(super) fn decompress(
     })
 }
 
+/// Counts the bytes that are read.
 struct CountedRead {
     inner: Box<dyn Read + Send>,
     bytes: Arc<AtomicU64>,
@@ -67,12 +68,14 @@ pub(super) struct TextLine {
 }
 
 impl TextLine {
-    pub(super) fn whole(&self) -> Result<&[u8], String> {
+    /// Returns the line, or the message that it is too long.
+    pub(super) fn whole_line(&self) -> Result<&[u8], String> {
         self.too_long.clone().map_or(Ok(&self.bytes), Err)
     }
 }
 
-pub(super) fn too_long(bytes: u64, max_bytes: u64) -> String {
+/// Says that a text or line has more bytes than allowed; without a subject.
+pub(super) fn too_long_message(bytes: u64, max_bytes: u64) -> String {
     format!("has {bytes} bytes, more than `input.max_document_bytes` = {max_bytes}")
 }
 
@@ -119,11 +122,11 @@ impl LineReader {
             let reason = format!("rows {rows:?} are asked for, but {format} have no row groups");
             return Err(Error::corrupt(&file.path, reason));
         }
-        let (inner, failure): (Box<dyn Read + Send>, _) = match file.object()? {
+        let (inner, failure): (Box<dyn Read + Send>, _) = match file.remote_object()? {
             None => (Box::new(open(&file.path)?), FirstError::default()),
             Some(object) => {
                 let content = RemoteFile::sequential(object);
-                (Box::new(content.reader(0)), content.failure())
+                (Box::new(content.reader(0)), content.failure.clone())
             }
         };
         let bytes_read = Arc::default();
@@ -158,8 +161,8 @@ impl LineReader {
     /// Reads the next line that is not blank into `line`. Returns false at the end of the file.
     pub(super) fn read(&mut self, line: &mut TextLine) -> Result<bool> {
         loop {
-            let read = self.read_bytes(line).map_err(|e| self.damaged(e));
-            let Some(unread) = self.failure.on(read)? else { return Ok(false) };
+            let read = self.read_bytes(line).map_err(|e| self.read_error(e));
+            let Some(unread) = self.failure.replace_error(read)? else { return Ok(false) };
             line.row = self.next_row;
             self.next_row += 1;
             if line.row == 0 {
@@ -174,7 +177,7 @@ impl LineReader {
             }
             let bytes = line.bytes.len() as u64 + unread;
             if unread > 0 || bytes > self.max_bytes {
-                line.too_long = Some(too_long(bytes, self.max_bytes));
+                line.too_long = Some(too_long_message(bytes, self.max_bytes));
                 line.bytes.truncate(EXCERPT_BYTES);
                 return Ok(true);
             }
@@ -184,7 +187,7 @@ impl LineReader {
         }
     }
 
-    /// Reads a line with its end; returns the bytes beyond the limit, or `None` at the end.
+    /// Reads a line with its end. Returns the bytes beyond the limit; `None` at the file's end.
     fn read_bytes(&mut self, line: &mut TextLine) -> std::io::Result<Option<u64>> {
         line.bytes.clear();
         line.too_long = None;
@@ -198,7 +201,7 @@ impl LineReader {
     }
 
     /// Returns a read error for a plain file; a compressed file may also be damaged.
-    fn damaged(&self, error: std::io::Error) -> Error {
+    fn read_error(&self, error: std::io::Error) -> Error {
         if self.format == "JSON lines" || error.raw_os_error().is_some() {
             Error::io(&self.path, "read")(error)
         } else {

@@ -4,8 +4,7 @@
 //! ([`read_table`]). Each format has one iterator over batches of columns, on which
 //! [`DocumentReader`] (only what embedding needs) and the readers of samples and tables are built.
 //! [`RowReader`] reads every column for the export, and sees the same rows under the same numbers.
-//! Files are streamed: no file, row group or column is held in memory whole, except for what
-//! follows an open quote of CSV.
+//! Files are streamed; only what follows an open quote of CSV is held in memory whole.
 //!
 //! ```
 //! use polysift_config::InputConfig;
@@ -19,7 +18,7 @@
 //! let files = discover(&["{lang}/*.jsonl".to_owned()], folder.path())?;
 //! let mut reader = DocumentReader::open(&files[0], &InputConfig::default())?;
 //! let documents = reader.next_batch(10)?.unwrap_or_default();
-//! assert_eq!(documents.language(0), "deu_Latn");
+//! assert_eq!(documents.get(0).language, "deu_Latn");
 //! assert_eq!(documents.text(1), None); // counted, never selected
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
@@ -50,11 +49,11 @@ pub use discover::{MIXTURE, discover, normalized};
 pub(crate) use documents::DOCUMENT_COLUMNS;
 pub use documents::{DocumentBatch, DocumentBuilder, DocumentInfo, DocumentReader, NUM_TOKENS};
 pub use infer::JsonColumns;
-pub use labelled::class as label_class;
+pub use labelled::parse_class;
 pub use labelled::{LabelledText, SampleColumns, SkippedRows, Split, read_samples};
 pub use labelled::{for_each_sample, score_value, shown};
 pub use parquet::{RowGroup, dense};
-pub use pattern::{LANG, MatchedFile, lacking, languages_of};
+pub use pattern::{LANG, MatchedFile, lacking_series, languages_of};
 pub use rows::{RowReader, open_rows, row_values};
 pub use stream::{DocumentStream, StreamDocument};
 pub use table::{
@@ -67,8 +66,7 @@ pub use values::{retyped, strings};
 pub const UNDETERMINED_LANGUAGE: &str = "und";
 /// Maximum rows per decoded batch; long rows lower it, see [`BATCH_BYTES`].
 const BATCH_ROWS: usize = 1024;
-/// Approximate size of a decoded batch in bytes, so that memory does not grow with the length of
-/// documents. A single longer row still fits.
+/// Approximate bytes of a decoded batch: memory must not grow with its texts. One longer row fits.
 const BATCH_BYTES: usize = 16 << 20;
 
 /// Format of an input file, by its extension.

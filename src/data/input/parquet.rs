@@ -21,14 +21,14 @@ use parquet::file::metadata::{ColumnChunkMetaData, RowGroupMetaData};
 
 use super::columns::{
     ColumnBatch, ColumnKind, ColumnReader, ColumnRequest, InputColumn, Rejects, RowBatch,
-    column_at, string,
+    column_at, string_at,
 };
 use super::content::Content;
-use super::lines::too_long;
+use super::lines::too_long_message;
 use super::values::{Width, strings};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result, Source};
-use polysift_base::panics::caught;
+use polysift_base::panics::catch_panic;
 
 /// Rows of a Parquet file that are stored together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,7 @@ pub struct RowGroup {
 }
 
 impl InputFile {
-    /// Reads the row groups from the footer of a Parquet file. `None` for another format, and for a
-    /// damaged file: reading its rows returns the error.
+    /// Reads row groups from the footer; `None` for other formats and damage, which readers report.
     pub fn row_groups(&self) -> Result<Option<Vec<RowGroup>>> {
         if self.format != Format::Parquet {
             return Ok(None);
@@ -57,19 +56,21 @@ impl InputFile {
             bytes: u64::try_from(group.compressed_size()).unwrap_or(0),
             decoded_bytes: u64::try_from(group.total_byte_size()).unwrap_or(0),
         };
-        Ok(Some(file.row_groups().iter().map(of_group).collect()))
+        let groups = &file.footer.metadata().row_groups()[file.groups];
+        Ok(Some(groups.iter().map(of_group).collect()))
     }
 
     /// Returns the number of rows of a Parquet file, from its footer.
     pub fn num_rows(&self) -> Result<u64> {
-        Ok(ParquetFile::open(self)?.num_rows())
+        let rows = ParquetFile::open(self)?.rows;
+        Ok(rows.end - rows.start)
     }
 }
 
 /// An open Parquet file with a valid footer.
 pub(super) struct ParquetFile {
     pub path: PathBuf,
-    /// Columns as the file declares them, but for [`with_int96`], [`kept`] and [`date32`].
+    /// Columns as declared, but for [`int96_as_micros`], [`widen_keys`] and [`as_date32`].
     pub schema: SchemaRef,
     /// The footer, by which columns are read as [`dense`] says.
     pub footer: ArrowReaderMetadata,
@@ -79,14 +80,15 @@ pub(super) struct ParquetFile {
 }
 
 impl ParquetFile {
+    /// Opens `file` and reads its footer; [`Error::Corrupt`] if its rows are not whole row groups.
     pub(super) fn open(file: &InputFile) -> Result<Self> {
         let path = file.path.clone();
         let content = Content::open(file)?;
         let failure = content.failure();
         let load = || ArrowReaderMetadata::load(&content, ArrowReaderOptions::new());
-        let footer = failure.on(guarded(&path, load))?;
-        let original = mapped(&with_int96(&footer), kept);
-        let dates = mapped(&original, date32);
+        let footer = failure.replace_error(guarded(&path, load))?;
+        let original = map_types(&int96_as_micros(&footer), widen_keys);
+        let dates = map_types(&original, as_date32);
         let read_as = |schema: SchemaRef| {
             let options = ArrowReaderOptions::new().with_schema(dense(&schema));
             let footer = ArrowReaderMetadata::try_new(Arc::clone(footer.metadata()), options);
@@ -94,23 +96,14 @@ impl ParquetFile {
         };
         // If days are stored as 64-bit milliseconds, the types of dates stay.
         let (schema, footer) = guarded(&path, || read_as(dates).or_else(|_| read_as(original)))?;
-        let (groups, rows) = chosen_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
+        let (groups, rows) = choose_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
             let rows = file.rows.clone().unwrap_or_default();
             Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
         })?;
         Ok(Self { path, schema, footer, content, groups, rows })
     }
 
-    pub(super) fn num_rows(&self) -> u64 {
-        self.rows.end - self.rows.start
-    }
-
-    fn row_groups(&self) -> &[RowGroupMetaData] {
-        &self.footer.metadata().row_groups()[self.groups.clone()]
-    }
-
-    /// Returns the columns of `mask` from the row `first_row` of the file on, which is not before
-    /// [`Self::rows`]. Earlier row groups are not read at all.
+    /// Returns the columns of `mask` from `first_row`, one of [`Self::rows`]; skips earlier groups.
     fn batches(&self, mask: ProjectionMask, first_row: u64) -> Result<ParquetBatches> {
         let path = self.path.clone();
         let groups = self.footer.metadata().row_groups();
@@ -127,7 +120,7 @@ impl ParquetFile {
             columns.map(stored_bytes).collect()
         };
         let streams: Vec<Vec<Range<u64>>> = leaves.map(of_leaf).collect();
-        let content = self.content.again(&path, &streams)?;
+        let content = self.content.reopen(&path, &streams)?;
         let failure = content.failure();
         let builder =
             ParquetRecordBatchReaderBuilder::new_with_metadata(content, self.footer.clone())
@@ -135,11 +128,11 @@ impl ParquetFile {
                 .with_projection(mask)
                 .with_row_groups(left.collect())
                 .with_offset(offset as usize);
-        let mut reader = failure.on(guarded(&path, || builder.build()))?;
+        let mut reader = failure.replace_error(guarded(&path, || builder.build()))?;
         // Rows that the footer promises and that were not read yet.
         let mut missing_rows = self.rows.end.saturating_sub(first_row);
         Ok(Box::new(move || -> Result<Option<RecordBatch>> {
-            let batch = failure.on(guarded(&path, || reader.next().transpose()))?;
+            let batch = failure.replace_error(guarded(&path, || reader.next().transpose()))?;
             let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
             if num_rows > missing_rows || (batch.is_none() && missing_rows > 0) {
                 return Err(damaged(&path, "the number of rows is not that of the footer"));
@@ -150,8 +143,8 @@ impl ParquetFile {
     }
 }
 
-/// Returns the row groups that hold `rows`, or all; `None` if `rows` do not fill whole ones.
-fn chosen_groups(
+/// Returns the groups that hold `rows` (default: all), and the rows; `None` if groups are split.
+fn choose_groups(
     footer: &ArrowReaderMetadata,
     rows: Option<&Range<u64>>,
 ) -> Option<(Range<usize>, Range<u64>)> {
@@ -169,7 +162,7 @@ fn chosen_groups(
 
 /// Returns the types of `footer`, with columns of INT96 (timestamps of Spark, Hive and Impala) in
 /// microseconds: 64 bits of nanoseconds hold only the years 1677 to 2262.
-fn with_int96(footer: &ArrowReaderMetadata) -> SchemaRef {
+fn int96_as_micros(footer: &ArrowReaderMetadata) -> SchemaRef {
     let stored = footer.parquet_schema().root_schema().get_fields();
     let fields = footer.schema().fields().iter().zip(stored).map(|(field, stored)| {
         match field.data_type() {
@@ -186,9 +179,8 @@ fn with_int96(footer: &ArrowReaderMetadata) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, footer.schema().metadata().clone()))
 }
 
-/// Widens the keys of dictionaries, since a row group of the export may have more values than one
-/// of the input.
-fn kept(data_type: &DataType) -> DataType {
+/// Widens the keys of dictionaries: a row group of the export may have more values than the input.
+fn widen_keys(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, values) => {
             DataType::Dictionary(Box::new(DataType::Int32), values.clone())
@@ -199,27 +191,27 @@ fn kept(data_type: &DataType) -> DataType {
 
 /// Replaces Date64 by Date32, because Parquet stores dates as days. A Date64 column was written as
 /// days too, and would lose its logical type if it were written as Date64 again.
-fn date32(data_type: &DataType) -> DataType {
+fn as_date32(data_type: &DataType) -> DataType {
     if *data_type == DataType::Date64 { DataType::Date32 } else { data_type.clone() }
 }
 
-/// Returns `schema` with dictionaries replaced by their values: the types of the arrays that
-/// Parquet files are read as.
+/// Returns the types as which Parquet files are read: dictionaries are replaced by their values.
 pub fn dense(schema: &SchemaRef) -> SchemaRef {
-    mapped(schema, |data_type| match data_type {
+    map_types(schema, |data_type| match data_type {
         DataType::Dictionary(_, values) => values.as_ref().clone(),
         other => other.clone(),
     })
 }
 
 /// Applies `change` to the types of `schema` that are not nested, at every depth.
-fn mapped(schema: &SchemaRef, change: fn(&DataType) -> DataType) -> SchemaRef {
-    let fields: Fields = schema.fields().iter().map(|field| mapped_field(field, change)).collect();
+fn map_types(schema: &SchemaRef, change: fn(&DataType) -> DataType) -> SchemaRef {
+    let fields: Fields = schema.fields().iter().map(|field| map_field(field, change)).collect();
     Arc::new(Schema::new_with_metadata(fields, schema.metadata().clone()))
 }
 
-fn mapped_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef {
-    let inner = |field: &FieldRef| mapped_field(field, change);
+/// Returns `field` with its type changed as by [`map_types`].
+fn map_field(field: &FieldRef, change: fn(&DataType) -> DataType) -> FieldRef {
+    let inner = |field: &FieldRef| map_field(field, change);
     let data_type = match field.data_type() {
         DataType::List(item) => DataType::List(inner(item)),
         DataType::LargeList(item) => DataType::LargeList(inner(item)),
@@ -238,11 +230,12 @@ type ParquetBatches = Box<dyn FnMut() -> Result<Option<RecordBatch>> + Send>;
 /// Calls the decoder. Its errors and panics become the error for a file that cannot be read.
 fn guarded<T, E: Into<Source>>(path: &Path, decode: impl FnOnce() -> Result<T, E>) -> Result<T> {
     // The decoder is not used again after a panic, so nothing sees its broken state.
-    let result = caught(decode);
+    let result = catch_panic(decode);
     let result = result.map_err(|panic| damaged(path, format!("the decoder gave up: {panic}")))?;
     result.map_err(|error| damaged(path, error))
 }
 
+/// Returns [`Error::Decode`] for a Parquet file.
 fn damaged(path: &Path, error: impl Into<Source>) -> Error {
     Error::decode(
         path,
@@ -322,6 +315,7 @@ impl ParquetRows {
         }
     }
 
+    /// Returns the decoder, which the first call starts at [`Self::first_row`].
     fn batches(&mut self) -> Result<&mut ParquetBatches> {
         Ok(match &mut self.batches {
             Some(batches) => batches,
@@ -338,7 +332,7 @@ impl ParquetRows {
             if let (0, Some((_, bytes))) = (before, long) {
                 self.long_texts.pop_front();
                 let name = self.text.as_ref().map_or(String::new(), |text| text.path.join("."));
-                let reason = format!("`{name}` {}", too_long(bytes, self.max_text_bytes));
+                let reason = format!("`{name}` {}", too_long_message(bytes, self.max_text_bytes));
                 self.rejects.add(row, reason, &[]);
                 self.taken += 1;
             } else if self.rejects.exceeded() {
@@ -359,15 +353,15 @@ impl ParquetRows {
         while self.batch.as_ref().is_none_or(|batch| batch.num_rows() == self.taken) {
             self.first_row += std::mem::take(&mut self.taken) as u64;
             let read = self.batches().and_then(|next| next());
-            self.batch = read.map_err(|error| self.with_column(error))?;
+            self.batch = read.map_err(|error| self.name_bad_column(error))?;
             let Some(batch) = &self.batch else { break };
-            self.long_texts = guarded(&self.file.path, || self.long_texts_of(batch))?;
+            self.long_texts = guarded(&self.file.path, || self.find_long_texts(batch))?;
         }
         Ok(self.batch.clone())
     }
 
-    /// Returns `error` with the first column in it that cannot be decoded by itself.
-    fn with_column(&self, error: Error) -> Error {
+    /// Adds to a decoder's `error` the first bad column; decodes them one by one again for that.
+    fn name_bad_column(&self, error: Error) -> Error {
         let Error::Decode { source, .. } = &error else { return error };
         let schema = self.file.footer.parquet_schema();
         let is_bad = |leaf: &usize| {
@@ -381,14 +375,15 @@ impl ParquetRows {
         named.unwrap_or(error)
     }
 
-    fn long_texts_of(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {
+    /// Returns the index and bytes of each text in `batch` that is too long.
+    fn find_long_texts(&self, batch: &RecordBatch) -> Result<VecDeque<(usize, u64)>, ArrowError> {
         let Some(column) = &self.text else { return Ok(VecDeque::new()) };
         let texts = column_at(batch, &column.path)?;
         if texts.get_array_memory_size() as u64 <= self.max_text_bytes {
             return Ok(VecDeque::new());
         }
         let texts = strings(&texts)?;
-        let bytes = |place| string(&texts, place).map_or(0, str::len) as u64;
+        let bytes = |place| string_at(&texts, place).map_or(0, str::len) as u64;
         let all = (0..batch.num_rows()).map(|place| (place, bytes(place)));
         Ok(all.filter(|(_, bytes)| *bytes > self.max_text_bytes).collect())
     }
@@ -427,8 +422,7 @@ impl ParquetReader {
         Ok(Self { rows, columns, width: Width::default() })
     }
 
-    /// Decodes the columns of `block`. Adds to `bad` the rows whose vectors differ in width from
-    /// earlier ones.
+    /// Decodes the columns of `block`. Adds rows to `bad` whose vectors differ from earlier widths.
     fn decode(&mut self, block: &RowBatch, bad: &mut Rejects) -> Result<Vec<ArrayRef>> {
         let RowBatch { rows, batch } = block;
         let decode = |(kind, column): &(ColumnKind, Option<InputColumn>)| match column {

@@ -24,9 +24,9 @@ pub(super) fn is_hidden(name: &str) -> bool {
 }
 
 /// Returns a numbered series, such as `german/train-*-of-00003`, of which `names` lack a file that
-/// `wants` accepts. An interrupted download leaves an incomplete one in the cache of a hub, where
-/// no list tells which files belong to it.
-pub fn lacking(names: &[&str], wants: &dyn Fn(&str) -> bool) -> Option<String> {
+/// `wants` accepts; `None` if all are complete. An interrupted download leaves an incomplete one in
+/// the cache of a hub, where no list tells which files belong to it.
+pub fn lacking_series(names: &[&str], wants: &dyn Fn(&str) -> bool) -> Option<String> {
     let mut series: BTreeMap<(&str, &str), BTreeMap<&str, &str>> = BTreeMap::new();
     for name in names {
         let Some((before, after)) = name.split_once("-of-") else { continue };
@@ -47,6 +47,7 @@ pub fn lacking(names: &[&str], wants: &dyn Fn(&str) -> bool) -> Option<String> {
     })
 }
 
+/// Returns true if `directory` is a run directory.
 pub(super) fn holds_run(directory: &Path) -> bool {
     let has = |name: &str| directory.join(name).exists();
     has("state") && (has("plan.jsonl.zst") || has("frozen"))
@@ -80,7 +81,7 @@ pub(super) fn search(
     let (ancestors, found, skipped) = (Vec::new(), Vec::new(), BTreeMap::new());
     let mut search =
         DirectorySearch { keys, takes, ancestors, found, skipped, nameless: Vec::new() };
-    search.below(directory, "")?;
+    search.search_below(directory, "")?;
     if !search.nameless.is_empty() {
         tracing::warn!(
             directory = %directory.display(),
@@ -127,7 +128,7 @@ struct DirectorySearch<'a> {
 impl DirectorySearch<'_> {
     /// Searches `directory`; the keys of its files begin with `prefix`. A run directory is skipped,
     /// because the output of a run is no input unless a folder in it is named.
-    fn below(&mut self, directory: &Path, prefix: &str) -> Result<()> {
+    fn search_below(&mut self, directory: &Path, prefix: &str) -> Result<()> {
         if holds_run(directory) {
             tracing::info!(directory = %directory.display(), "a run directory is not searched");
             return Ok(());
@@ -149,7 +150,7 @@ impl DirectorySearch<'_> {
             if path.is_dir() {
                 let folder = key + "/";
                 if self.keys.enters(&folder) {
-                    self.below(&path, &folder)?;
+                    self.search_below(&path, &folder)?;
                 } else if self.keys.is_language(prefix) && !is_hidden(&name) {
                     self.nameless.push(name);
                 }
@@ -172,7 +173,7 @@ impl DirectorySearch<'_> {
 }
 
 /// Splits `pattern` into the directory (below `base`) of all matches, and the rest of the pattern.
-pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
+pub(super) fn split_root(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)> {
     let absolute = base.join(pattern);
     let components: Vec<Component<'_>> = absolute.components().collect();
     // A folder that exists is taken literally, even if its name holds `[` or `*`.
@@ -194,7 +195,7 @@ pub(super) fn split(pattern: &str, base: &Path) -> Result<(PathBuf, KeyPattern)>
 /// Returns the languages for which a file `template` exists; only `{lang}` is a pattern in it.
 pub fn languages_of(template: &str) -> Result<BTreeSet<String>> {
     let base = std::path::absolute(".").map_err(Error::io(Path::new("."), "resolve"))?;
-    let (root, keys) = split(&glob::Pattern::escape(template), &base)?;
+    let (root, keys) = split_root(&glob::Pattern::escape(template), &base)?;
     if !root.is_dir() {
         return Ok(BTreeSet::new());
     }
@@ -212,6 +213,7 @@ enum PatternPart {
 }
 
 impl PatternPart {
+    /// Parses a `component` of `pattern`; a malformed glob is [`Error::Config`].
     fn parse(component: &str, pattern: &str) -> Result<Self> {
         if component == "**" {
             return Ok(Self::Any);
@@ -238,6 +240,7 @@ pub(super) struct KeyPattern {
 }
 
 impl KeyPattern {
+    /// Parses `key`, which is `pattern` or its rest; errors name `pattern`.
     pub(super) fn parse(key: &str, pattern: &str) -> Result<Self> {
         let key = key.strip_suffix('/').unwrap_or(key);
         let components: Vec<&str> =
@@ -296,7 +299,7 @@ fn match_names<'n>(
         }),
         // A component that starts with `.` or `_` may match hidden names.
         PatternPart::Globs(globs) if is_hidden(name) && !is_hidden(globs[0].as_str()) => None,
-        PatternPart::Globs(globs) => languages(globs, name, language)
+        PatternPart::Globs(globs) => possible_languages(globs, name, language)
             .into_iter()
             .find_map(|found| match_names(rest, below, found, is_folder)),
     }
@@ -304,7 +307,7 @@ fn match_names<'n>(
 
 /// Returns the values of `{lang}` under which `name` matches, longest first, or only `bound`, which
 /// may be empty, for a match without `{lang}`. A `bound` language must match itself again.
-fn languages<'n>(globs: &[glob::Pattern], name: &'n str, bound: &'n str) -> Vec<&'n str> {
+fn possible_languages<'n>(globs: &[glob::Pattern], name: &'n str, bound: &'n str) -> Vec<&'n str> {
     let Some((first, rest)) = globs.split_first() else { return Vec::new() };
     if rest.is_empty() {
         return if first.matches(name) { vec![bound] } else { Vec::new() };
@@ -316,7 +319,7 @@ fn languages<'n>(globs: &[glob::Pattern], name: &'n str, bound: &'n str) -> Vec<
         for length in (1..=longest).rev() {
             let (code, tail) = name[start..].split_at(length);
             if bound.is_empty() || bound == code {
-                for language in languages(rest, tail, code) {
+                for language in possible_languages(rest, tail, code) {
                     if !found.contains(&language) {
                         found.push(language);
                     }
@@ -336,7 +339,7 @@ mod tests {
         let PatternPart::Globs(globs) = PatternPart::parse(component, component)? else {
             return Ok(Vec::new());
         };
-        Ok(languages(&globs, name, bound).into_iter().map(str::to_owned).collect())
+        Ok(possible_languages(&globs, name, bound).into_iter().map(str::to_owned).collect())
     }
 
     #[test]
@@ -399,13 +402,13 @@ mod tests {
 
     #[test]
     fn a_broken_glob_names_the_pattern() {
-        let error = split("data/[.parquet", Path::new("/"));
+        let error = split_root("data/[.parquet", Path::new("/"));
         assert!(error.is_err_and(|e| e.to_string().contains("data/[.parquet")));
     }
 
     #[test]
     fn a_series_that_lacks_a_file_is_found() -> Result<()> {
-        let all = |names: &[&str]| lacking(names, &|_| true);
+        let all = |names: &[&str]| lacking_series(names, &|_| true);
         assert_eq!(
             all(&["a/train-00000-of-00002-0f.parquet", "a/train-00001-of-00002-9e.parquet"]),
             None
@@ -419,7 +422,7 @@ mod tests {
             [("*/train-*", true), ("a/train-0000?-of-*", true), ("a/train-*1-of-*", false)]
         {
             let keys = KeyPattern::parse(pattern, pattern)?;
-            let found = lacking(&half[..1], &|name| keys.matched(name).is_some());
+            let found = lacking_series(&half[..1], &|name| keys.matched(name).is_some());
             assert_eq!(found.is_some(), is_lacking, "{pattern}");
         }
         Ok(())

@@ -16,10 +16,10 @@ use super::discover::unknown_extension;
 use super::documents::DocumentRequest;
 use super::infer::JsonColumns;
 use super::json::Json;
-use super::json_lines::{JsonReader, LineChecker, object};
+use super::json_lines::{JsonReader, LineChecker, parse_object};
 use super::lines::{LineReader, TextLine};
 use super::parquet::{ParquetFile, ParquetRows};
-use super::values::{json, strings};
+use super::values::{strings, to_json};
 use super::{BATCH_BYTES, BATCH_ROWS, Format, InputFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
@@ -37,7 +37,7 @@ impl JsonColumns {
         let (max_bytes, rejects) = (config.max_document_bytes, Rejects::new(config.max_rejects));
         let mut reader = JsonReader::open(file, requests, max_bytes, rejects)?;
         let mut columns = Self::default();
-        while reader.visit(|_, _, json| {
+        while reader.visit_line(|_, _, json| {
             // One column too many is enough for the error of [`RowReader::open_json`].
             if columns.check(file).is_ok() {
                 columns.observe(json);
@@ -57,7 +57,9 @@ impl JsonColumns {
 
 /// Reads all columns of one file in order.
 pub struct RowReader {
-    schema: SchemaRef,
+    /// Names and types of all columns in file order, and a Parquet file's metadata. A column that the
+    /// file declares as a dictionary is read as its values ([`super::dense`]).
+    pub schema: SchemaRef,
     next: Box<dyn FnMut() -> Result<Option<RowBatch>> + Send>,
 }
 
@@ -92,12 +94,6 @@ impl RowReader {
         Ok(Self { schema, next: Box::new(next) })
     }
 
-    /// Returns the names and types of all columns in file order, and a Parquet file's metadata. A
-    /// column that the file declares as a dictionary is read as its values ([`super::dense`]).
-    pub fn schema(&self) -> SchemaRef {
-        self.schema.clone()
-    }
-
     /// Returns the next rows, or `None` at the end.
     pub fn next_batch(&mut self) -> Result<Option<RowBatch>> {
         (self.next)()
@@ -126,7 +122,7 @@ fn next_objects(
         }
         // The first pass has counted the bad lines and found them within the limit.
         let usable = lines.iter().filter_map(|line| {
-            let json = object(line).ok()?;
+            let json = parse_object(line).ok()?;
             checker.fields(&json).ok()?;
             Some((line.row, json))
         });
@@ -167,7 +163,7 @@ pub fn row_values(
         while let Some(block) = reader.next_batch()? {
             stop.check()?;
             let values = match sort_by {
-                Some(column) => Some(numbers(&block.batch, column, &file.path)?),
+                Some(column) => Some(numeric_values(&block.batch, column, &file.path)?),
                 None if best.len() >= count => break 'files,
                 None => None,
             };
@@ -175,7 +171,7 @@ pub fn row_values(
                 let value = values.as_ref().map_or(Some(0.0), |values| values[at]);
                 let is_better = |value: &f64| last.is_none_or(|last| order(&last, value).is_gt());
                 let Some(value) = value.filter(is_better) else { continue };
-                let columns = columns(&block.batch, at);
+                let columns = row_as_json(&block.batch, at);
                 let row =
                     json!({"file": file.path.to_string_lossy(), "row": row, "columns": columns});
                 best.push((value, row));
@@ -205,8 +201,9 @@ pub fn open_rows(path: &Path) -> Result<(InputFile, RowReader)> {
     Ok((file, reader))
 }
 
-/// Returns the values of the column `name`; `None` for null and NaN.
-fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
+/// Returns the values of the column `name`, booleans as 1 and 0; `None` for null and NaN.
+/// [`Error::Schema`] if there is no such column or it has no numbers.
+fn numeric_values(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f64>>> {
     let wrong = |reason: String| Error::schema(path, name, reason);
     let column = batch.column_by_name(name).ok_or_else(|| {
         let fields = batch.schema_ref().fields().iter();
@@ -227,18 +224,19 @@ fn numbers(batch: &RecordBatch, name: &str, path: &Path) -> Result<Vec<Option<f6
 }
 
 /// Returns the values of the row `at` by column; lists and structs are shortened JSON.
-fn columns(batch: &RecordBatch, at: usize) -> Map<String, Value> {
+fn row_as_json(batch: &RecordBatch, at: usize) -> Map<String, Value> {
     let value = |(field, column): (&FieldRef, &ArrayRef)| {
         let value = match column.data_type() {
             _ if column.is_null(at) => Value::Null,
-            other if other.is_nested() => cut_off(&json(column, at).to_string()).into(),
-            _ => json(column, at),
+            other if other.is_nested() => cut_off(&to_json(column, at).to_string()).into(),
+            _ => to_json(column, at),
         };
         (field.name().clone(), value)
     };
     batch.schema_ref().fields().iter().zip(batch.columns()).map(value).collect()
 }
 
+/// Shortens `text` to [`NESTED_CHARS`] characters and `…`.
 fn cut_off(text: &str) -> String {
     match text.char_indices().nth(NESTED_CHARS) {
         Some((end, _)) => format!("{}…", &text[..end]),

@@ -6,8 +6,8 @@ use std::path::Path;
 
 use super::UNDETERMINED_LANGUAGE;
 use super::columns::{ColumnKind, ColumnRequest};
-use super::documents::joined;
-use super::json_lines::{JsonField, LineChecker, find, object};
+use super::documents::join_script;
+use super::json_lines::{JsonField, LineChecker, find, parse_object};
 use super::lines::{LineReader, TextLine};
 use polysift_base::error::Result;
 use polysift_config::{InputConfig, LanguageSource};
@@ -83,8 +83,9 @@ impl DocumentStream {
         Ok(Some(self.document().map_err(|reason| (self.line.row, reason))))
     }
 
+    /// Reads the document on the current line, or says why it cannot be used.
     fn document(&mut self) -> Result<StreamDocument, String> {
-        let json = object(&self.line)?;
+        let json = parse_object(&self.line)?;
         let mut values = self.checker.fields(&json)?.into_iter().map(|field| match field {
             JsonField::Text(text) => Some(text.into_owned()),
             JsonField::Null | JsonField::Vectors(_) => None,
@@ -94,7 +95,7 @@ impl DocumentStream {
             return Err(format!("has no `{}`; its keys are {}", self.text, keys.join(", ")));
         }
         let [text, id, code, script] = [(); 4].map(|()| values.next().flatten());
-        let language = joined(code.as_deref(), script.as_deref()).map(Cow::into_owned);
+        let language = join_script(code.as_deref(), script.as_deref()).map(Cow::into_owned);
         let language = language.or_else(|| self.default_language.clone());
         let language = language.ok_or("has no language")?;
         let (row, object) = (self.line.row, json.raw.to_owned());

@@ -7,9 +7,9 @@ use std::path::Path;
 use arrow_array::StringViewArray;
 use arrow_array::cast::AsArray;
 
-use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, TableRow, string};
+use super::columns::{ColumnKind, ColumnReader, ColumnRequest, Rejects, TableRow, string_at};
 use super::csv::CsvReader;
-use super::discover::{by_name, find_local, format_of, split_compression};
+use super::discover::{find_local, format_of, sort_named, split_compression};
 use super::documents::open;
 use super::json_lines::first_keys;
 use super::labelled::score_value;
@@ -27,11 +27,10 @@ const NOTHING: [&str; 11] =
     ["", "[]", "[none]", "[null]", "[\"\"]", "0", "0.0", "false", "nan", "none", "null"];
 const COMMENT: char = '#';
 
-/// Returns the top-level column names of the table `file`. For JSON lines these are the keys of the
-/// first object, none if the file has no rows.
+/// Returns a table's top-level column names; for JSON lines the keys of the first object, if any.
 pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
     match file.format {
-        Format::Csv(_) => CsvReader::header(file),
+        Format::Csv(_) => CsvReader::read_header(file),
         Format::JsonLines(_) => first_keys(file, LARGEST_DOCUMENT_BYTES),
         Format::Parquet => {
             let fields = ParquetFile::open(file)?.footer.schema().fields().clone();
@@ -42,8 +41,7 @@ pub fn table_columns(file: &InputFile) -> Result<Vec<String>> {
 
 /// Reads `columns` of every row of the table `file` and passes them to `each`, which returns why a
 /// row cannot be used. Returns the numbers of rows, without blank lines, and of those that were set
-/// aside; [`Error::Row`] with the count if more than `max_rejects` (`None`: any) cannot be used, or
-/// a CSV file ends in a quoted field.
+/// aside; [`Error::Row`] if more than `max_rejects` (`None`: any) are, or CSV ends inside quotes.
 pub fn read_table(
     file: &InputFile,
     columns: &[ColumnRequest],
@@ -79,11 +77,10 @@ pub fn is_table(name: &str) -> bool {
     format_of(name.rsplit('/').next().unwrap_or_default()).is_some()
 }
 
-/// Returns all tables below `directory`, sorted by name. A name is the path below it, with `/`;
-/// names that start with `.` or `_` are skipped.
+/// Returns all tables below `directory`, sorted and named by the path there; skips hidden names.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::default(), &|name| format_of(name).is_some())?;
-    by_name(found.into_iter().map(|file| {
+    sort_named(found.into_iter().map(|file| {
         let name = file.path.strip_prefix(directory).unwrap_or(&file.path);
         InputFile::at(&file.path, name.to_string_lossy().into_owned(), None)
     }))
@@ -92,7 +89,7 @@ pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
 /// Returns the tables that `patterns` (no URLs) name, found and called as by [`super::discover`].
 pub fn named_tables(patterns: &[String]) -> Result<Vec<InputFile>> {
     let found = find_local(patterns, "tables", &|name| format_of(name).is_some())?.into_iter();
-    by_name(found.map(|(file, name)| InputFile::at(&file.path, name, None)))
+    sort_named(found.map(|(file, name)| InputFile::at(&file.path, name, None)))
 }
 
 /// Returns the lists that `patterns` (files, directories or globs, no URLs) name, sorted by path; a
@@ -103,14 +100,15 @@ pub fn list_files(patterns: &[String], columns: &[ColumnRequest]) -> Result<Vec<
     let mut files: Vec<MatchedFile> = found.into_iter().map(|(file, _)| file).collect();
     files.sort_by(|a, b| a.path.cmp(&b.path));
     for file in files.iter().filter(|_| !columns.is_empty()) {
-        let Some(table) = table_of(&file.path)? else { continue };
+        let Some(table) = as_table(&file.path)? else { continue };
         let (columns, rejects) = (columns.to_vec(), Rejects::counted());
         open(&table, columns, DEFAULT_MAX_DOCUMENT_BYTES, rejects)?.next_batch(1)?;
     }
     Ok(files)
 }
 
-fn table_of(path: &Path) -> Result<Option<InputFile>> {
+/// Returns the file if its extension is that of a table; else `None`.
+fn as_table(path: &Path) -> Result<Option<InputFile>> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     is_table(&name).then(|| InputFile::at(path, name.into_owned(), None)).transpose()
 }
@@ -125,9 +123,8 @@ fn without_comment(line: &str) -> &str {
 /// Calls `each` with every entry of the list `path`; `each` returns why an entry is unusable.
 ///
 /// The entries of a table (Parquet, JSON lines, CSV) are the values of `column`; with `only_if`,
-/// only from rows in which that column is not null, empty, 0 or false, however that is written. The
-/// entries of any other file, compressed or not, are its trimmed lines without comments (`# ...`)
-/// and blank lines.
+/// only from rows in which that column is not null, empty, 0 or false, however that is written. Any
+/// other file, compressed or not, has its trimmed lines, without blank ones and comments (`# ...`).
 ///
 /// # Errors
 /// [`Error::Row`] with the count for rows that cannot be read or used, and for the first line that
@@ -139,7 +136,7 @@ pub fn for_each_listed(
     stop: &Stop,
     each: &mut dyn FnMut(&str) -> Result<(), String>,
 ) -> Result<()> {
-    if let Some(table) = table_of(path)? {
+    if let Some(table) = as_table(path)? {
         let mut columns = vec![ColumnRequest::new(column, ColumnKind::Id, true)];
         let condition = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
         columns.extend(only_if.map(condition));
@@ -159,11 +156,11 @@ pub fn for_each_listed(
     let (mut line, mut rejects) = (TextLine::default(), Rejects::refused());
     while lines.read(&mut line)? {
         stop.check()?;
-        let Ok(text) = line.whole().map_or(Ok(""), std::str::from_utf8) else {
+        let Ok(text) = line.whole_line().map_or(Ok(""), std::str::from_utf8) else {
             rejects.add(line.row, "is not UTF-8".to_owned(), &[]);
             return Err(rejects.error(path));
         };
-        let used = line.whole().and_then(|_| match without_comment(text).trim() {
+        let used = line.whole_line().and_then(|_| match without_comment(text).trim() {
             "" => Ok(()),
             entry => each(entry),
         });
@@ -204,13 +201,13 @@ impl<'a> ColumnValues<'a> {
     pub fn value(&mut self, row: u64) -> Result<Option<&str>> {
         while self.rows.last().is_none_or(|&last| last < row) {
             let batch = self.reader.next_batch(BATCH_ROWS)?;
-            let batch = batch.ok_or_else(|| self.lost(row))?;
+            let batch = batch.ok_or_else(|| self.no_value_error(row))?;
             let values = batch.columns.first().and_then(|column| column.as_string_view_opt());
-            self.values = values.cloned().ok_or_else(|| self.lost(row))?;
+            self.values = values.cloned().ok_or_else(|| self.no_value_error(row))?;
             self.rows = batch.rows;
         }
-        let at = self.rows.binary_search(&row).map_err(|_| self.lost(row))?;
-        Ok(string(&self.values, at))
+        let at = self.rows.binary_search(&row).map_err(|_| self.no_value_error(row))?;
+        Ok(string_at(&self.values, at))
     }
 
     /// Returns the [`ColumnValues::value`] in `row` as a number; a boolean counts as 1 or 0. `None`
@@ -229,7 +226,8 @@ impl<'a> ColumnValues<'a> {
         self.not_numbers.finish(&self.file.path)
     }
 
-    fn lost(&self, row: u64) -> Error {
+    /// Says why `row` has no value: it was set aside, is of another kind, or is gone.
+    fn no_value_error(&self, row: u64) -> Error {
         let (path, rejects) = (self.file.path.clone(), self.reader.rejects());
         match rejects.kept.first() {
             None => return Error::corrupt(&path, format!("row {row} is gone")),

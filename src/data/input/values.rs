@@ -36,20 +36,21 @@ pub fn strings(column: &ArrayRef) -> Result<StringViewArray, ArrowError> {
         DataType::Null => StringViewArray::new_null(column.len()),
         other => {
             let wrong = || ArrowError::CastError(format!("a value of {other} cannot be shown"));
-            let text = |row| text(column, row).ok_or_else(wrong);
+            let text = |row| scalar_text(column, row).ok_or_else(wrong);
             let valid = |row| column.is_valid(row).then(|| text(row)).transpose();
             (0..column.len()).map(valid).collect::<Result<_, _>>()?
         }
     })
 }
 
+/// Returns the values of a column of bytes; an error for other types.
 pub(super) fn bytes(column: &ArrayRef) -> Result<BinaryViewArray, ArrowError> {
     Ok(match column.data_type() {
         DataType::BinaryView => column.as_binary_view().clone(),
         DataType::Binary => column.as_binary::<i32>().into(),
         DataType::LargeBinary => column.as_binary::<i64>().into(),
         DataType::FixedSizeBinary(_) => column.as_fixed_size_binary().iter().collect(),
-        other => return Err(no(other, "bytes")),
+        other => return Err(cast_error(other, "bytes")),
     })
 }
 
@@ -61,7 +62,7 @@ pub(super) fn floats(column: &ArrayRef) -> Result<Float64Array, ArrowError> {
         DataType::Float16 => column.as_primitive::<Float16Type>().unary(half::f16::to_f64),
         DataType::Float32 => column.as_primitive::<Float32Type>().unary(f64::from),
         DataType::Float64 => column.as_primitive::<Float64Type>().clone(),
-        other => return Err(no(other, "numbers"))
+        other => return Err(cast_error(other, "numbers"))
     ))
 }
 
@@ -78,7 +79,7 @@ pub(super) fn lists(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
             let lengths = std::iter::repeat_n(usize::try_from(*size).unwrap_or(0), column.len());
             (OffsetBuffer::from_lengths(lengths), column.as_fixed_size_list().values())
         }
-        other => return Err(no(other, "lists")),
+        other => return Err(cast_error(other, "lists")),
     };
     let field = Arc::new(Field::new_list_field(items.data_type().clone(), true));
     LargeListArray::try_new(field, lengths, Arc::clone(items), column.nulls().cloned())
@@ -96,19 +97,20 @@ pub fn retyped(column: &ArrayRef, to: &DataType) -> Result<ArrayRef, ArrowError>
         (_, DataType::LargeBinary) => Arc::new(bytes(column)?.iter().collect::<LargeBinaryArray>()),
         (_, DataType::Float64) => Arc::new(floats(column)?),
         (_, DataType::Int64) => Arc::new(integers(column)?),
-        (_, to) => make_array(renamed(column.to_data(), to)?),
+        (_, to) => make_array(rename_inside(column.to_data(), to)?),
     })
 }
 
+/// Returns integers as i64; null where they exceed it.
 fn integers(column: &ArrayRef) -> Result<Int64Array, ArrowError> {
     Ok(downcast_integer_array!(
         column => column.unary_opt::<_, Int64Type>(ArrowNativeType::to_i64),
-        other => return Err(no(other, "integers"))
+        other => return Err(cast_error(other, "integers"))
     ))
 }
 
 /// Returns `data` with the type `to`, which differs in names and in the types of values inside.
-fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData, ArrowError> {
+fn rename_inside(data: ArrayData, to: &DataType) -> Result<ArrayData, ArrowError> {
     let fields: Vec<&DataType> = match to {
         DataType::List(field)
         | DataType::LargeList(field)
@@ -123,15 +125,15 @@ fn renamed(data: ArrayData, to: &DataType) -> Result<ArrayData, ArrowError> {
     data.into_builder().data_type(to.clone()).child_data(children).build()
 }
 
-fn no(found: &DataType, expected: &str) -> ArrowError {
+/// Says that the type `found` is not what was `expected`.
+fn cast_error(found: &DataType, expected: &str) -> ArrowError {
     ArrowError::CastError(format!("{found} cannot be read as {expected}"))
 }
 
-/// Returns the value of `column` in `row`, which is not null, as JSON. Values of types that JSON
-/// lacks become text.
-pub(super) fn json(column: &dyn Array, row: usize) -> Value {
+/// Returns a value that is not null as JSON; it becomes text if JSON lacks its type.
+pub(super) fn to_json(column: &dyn Array, row: usize) -> Value {
     let item = |column: &ArrayRef, row| {
-        if column.is_valid(row) { json(column, row) } else { Value::Null }
+        if column.is_valid(row) { to_json(column, row) } else { Value::Null }
     };
     let items = |items: ArrayRef| (0..items.len()).map(|row| item(&items, row)).collect();
     match column.data_type() {
@@ -147,7 +149,7 @@ pub(super) fn json(column: &dyn Array, row: usize) -> Value {
         DataType::Boolean => column.as_boolean().value(row).into(),
         DataType::Null => Value::Null,
         other => {
-            let text = text(column, row).unwrap_or_else(|| format!("a value of {other}"));
+            let text = scalar_text(column, row).unwrap_or_else(|| format!("a value of {other}"));
             let number = (other.is_integer() || other.is_floating()).then(|| text.parse().ok());
             number.flatten().map_or(Value::String(text), Value::Number)
         }
@@ -155,9 +157,9 @@ pub(super) fn json(column: &dyn Array, row: usize) -> Value {
 }
 
 /// Returns the scalar of `column` in `row`, which is not null, as by [`strings`].
-fn text(column: &dyn Array, row: usize) -> Option<String> {
+fn scalar_text(column: &dyn Array, row: usize) -> Option<String> {
     downcast_temporal_array!(
-        column => time(column, row),
+        column => time_text(column, row),
         DataType::Utf8 => Some(column.as_string::<i32>().value(row).to_owned()),
         DataType::LargeUtf8 => Some(column.as_string::<i64>().value(row).to_owned()),
         DataType::Utf8View => Some(column.as_string_view().value(row).to_owned()),
@@ -185,7 +187,8 @@ fn hexadecimal(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn time<T: ArrowTemporalType>(column: &PrimitiveArray<T>, row: usize) -> Option<String>
+/// Writes a time by RFC 3339, in UTC if its zone is a name; `None` if the calendar lacks it.
+fn time_text<T: ArrowTemporalType>(column: &PrimitiveArray<T>, row: usize) -> Option<String>
 where
     i64: From<T::Native>,
 {
@@ -239,31 +242,31 @@ impl Width {
 }
 
 /// Returns the number of list levels (1: one vector, 2: a list of vectors); `None` for other types.
-pub(super) fn depth(data_type: &DataType) -> Option<usize> {
+pub(super) fn list_depth(data_type: &DataType) -> Option<usize> {
     match data_type {
         DataType::List(item) | DataType::LargeList(item) | DataType::FixedSizeList(item, _) => {
             let inner = item.data_type();
             if inner.is_floating() || inner.is_integer() {
                 return Some(1);
             }
-            depth(inner).filter(|levels| *levels == 1).map(|levels| levels + 1)
+            list_depth(inner).filter(|levels| *levels == 1).map(|levels| levels + 1)
         }
         _ => None,
     }
 }
 
-/// Returns the vectors of a column that has a [`depth`], as lists of lists of f32:
+/// Returns the vectors of a column that has a [`list_depth`], as lists of lists of f32:
 /// `[[...], [...]]`, or `[...]` for a single vector.
 pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
     let item = |data_type| -> FieldRef { Arc::new(Field::new_list_field(data_type, true)) };
     let vector = item(DataType::LargeList(item(DataType::Float32)));
     let outer = lists(column)?;
-    if depth(column.data_type()) == Some(2) {
-        let inner: ArrayRef = Arc::new(of_floats(lists(outer.values())?)?);
+    if list_depth(column.data_type()) == Some(2) {
+        let inner: ArrayRef = Arc::new(lists_of_f32(lists(outer.values())?)?);
         let (offsets, nulls) = (outer.offsets().clone(), outer.nulls().cloned());
         return LargeListArray::try_new(vector, offsets, inner, nulls);
     }
-    let rows = of_floats(outer)?;
+    let rows = lists_of_f32(outer)?;
     // An empty list is no vector, rather than a vector of width 0.
     let is_vector = |row| rows.is_valid(row) && rows.value_length(row) > 0;
     let has_vector: Vec<bool> = (0..rows.len()).map(is_vector).collect();
@@ -273,7 +276,7 @@ pub(super) fn vectors(column: &ArrayRef) -> Result<LargeListArray, ArrowError> {
 }
 
 /// Returns `lists` of numbers as lists of f32.
-fn of_floats(lists: LargeListArray) -> Result<LargeListArray, ArrowError> {
+fn lists_of_f32(lists: LargeListArray) -> Result<LargeListArray, ArrowError> {
     let (_, offsets, values, nulls) = lists.into_parts();
     let values: ArrayRef = match values.data_type() {
         DataType::Float32 => values,
@@ -343,7 +346,7 @@ mod tests {
     #[test]
     fn nested_values_are_json() {
         let list = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1), None])]);
-        assert_eq!(json(&list, 0).to_string(), "[1,null]");
+        assert_eq!(to_json(&list, 0).to_string(), "[1,null]");
         let columns: [(_, ArrayRef); 2] = [
             ("a", Arc::new(Float32Array::from(vec![0.1]))),
             ("b", Arc::new(StringArray::from(vec!["x"]))),
@@ -352,7 +355,7 @@ mod tests {
             (Arc::new(Field::new(name, column.data_type().clone(), true)), column)
         });
         let row = StructArray::from(fields.to_vec());
-        assert_eq!(json(&row, 0).to_string(), r#"{"a":0.1,"b":"x"}"#);
+        assert_eq!(to_json(&row, 0).to_string(), r#"{"a":0.1,"b":"x"}"#);
     }
 
     #[test]
@@ -388,7 +391,7 @@ mod tests {
             Some(vec![]),
             Some(vec![Some(1.0), None]),
         ]));
-        assert_eq!(depth(column.data_type()), Some(1));
+        assert_eq!(list_depth(column.data_type()), Some(1));
         let vectors = vectors(&column)?;
         assert_eq!(row_vectors(&vectors, 0), Some((1, &[0.1, 2.0][..])));
         assert_eq!(row_vectors(&vectors, 1), None);
@@ -416,11 +419,11 @@ mod tests {
     #[test]
     fn scalars_and_deeper_lists_do_not_serve() {
         let list = |item| DataType::List(Arc::new(Field::new_list_field(item, true)));
-        assert_eq!(depth(&DataType::Float32), None);
-        assert_eq!(depth(&list(DataType::Utf8)), None);
-        assert_eq!(depth(&list(list(list(DataType::Float32)))), None);
+        assert_eq!(list_depth(&DataType::Float32), None);
+        assert_eq!(list_depth(&list(DataType::Utf8)), None);
+        assert_eq!(list_depth(&list(list(list(DataType::Float32)))), None);
         let integers = ListArray::from_iter_primitive::<Int32Type, _, _>([Some([Some(1)])]);
-        assert_eq!(depth(integers.data_type()), Some(1));
+        assert_eq!(list_depth(integers.data_type()), Some(1));
     }
 
     #[test]

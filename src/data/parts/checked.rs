@@ -49,6 +49,7 @@ pub(super) struct CheckedWriter {
 }
 
 impl CheckedWriter {
+    /// Writes `bytes`, and keeps the checksum of each block that they fill.
     fn write_blocks(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.file.write_all(bytes)?;
         self.block.extend_from_slice(bytes);
@@ -59,7 +60,8 @@ impl CheckedWriter {
         Ok(())
     }
 
-    fn end(&mut self) -> io::Result<()> {
+    /// Writes what was held: the pages' index, the checksums and the footer.
+    fn write_end(&mut self) -> io::Result<()> {
         let held = self.held.take().unwrap_or_default();
         let footer = footer_bytes(&held).and_then(|bytes| held.len().checked_sub(bytes));
         let footer = footer.ok_or_else(|| io::Error::other("a Parquet file without a footer"))?;
@@ -69,7 +71,7 @@ impl CheckedWriter {
             self.checksums.extend(XxHash3_64::oneshot(&self.block).to_le_bytes());
         }
         self.file.write_all(&self.checksums)?;
-        self.file.write_all(&sum_of_rest(&self.checksums, footer))?;
+        self.file.write_all(&checksum_of_rest(&self.checksums, footer))?;
         self.file.write_all(footer)
     }
 }
@@ -89,6 +91,7 @@ impl Write for CheckedWriter {
     }
 }
 
+/// Starts the part `path`; [`finish`] completes it.
 pub(super) fn create(
     path: &Path,
     schema: SchemaRef,
@@ -107,7 +110,7 @@ pub(super) fn finish(mut writer: ArrowWriter<CheckedWriter>) -> Result<FileStamp
     writer.sync().map_err(Error::io(&path, "write"))?;
     writer.inner_mut().held = Some(Vec::new());
     let mut part = writer.into_inner().map_err(failed)?;
-    part.end().map_err(Error::io(&path, "write"))?;
+    part.write_end().map_err(Error::io(&path, "write"))?;
     part.file.commit()
 }
 
@@ -129,10 +132,10 @@ impl CheckedFile {
         let length = file.metadata().map_err(Error::io(path, "stat"))?.len();
         let decode = |e| Error::decode(path, PARQUET, e);
         let read = |start| file.get_bytes(start, (length - start) as usize).map_err(decode);
-        let damaged = || decode(changed(0..length));
+        let damaged = || decode(changed_error(0..length));
         let mut start = block_start(length.saturating_sub(TAIL_BYTES));
         let mut tail = read(start)?;
-        let (data_bytes, num_blocks) = layout(&tail, length).ok_or_else(damaged)?;
+        let (data_bytes, num_blocks) = locate_blocks(&tail, length).ok_or_else(damaged)?;
         if data_bytes < start {
             start = block_start(data_bytes);
             tail = read(start)?;
@@ -140,8 +143,8 @@ impl CheckedFile {
         let mut rest = tail.slice((data_bytes - start) as usize..);
         let checksums = rest.split_to(num_blocks * CHECKSUM_BYTES);
         let own = rest.split_to(CHECKSUM_BYTES);
-        if own != sum_of_rest(&checksums, &rest)[..] {
-            return Err(decode(changed(data_bytes..length)));
+        if own != checksum_of_rest(&checksums, &rest)[..] {
+            return Err(decode(changed_error(data_bytes..length)));
         }
         Ok(Self { file: Arc::new(file), length, data_bytes, checksums, tail })
     }
@@ -181,7 +184,7 @@ impl ChunkReader for CheckedFile {
         for (place, (block, checksum)) in (0u64..).zip(checked) {
             if XxHash3_64::oneshot(block).to_le_bytes() != *checksum {
                 let at = first + place * BLOCK_BYTES;
-                return Err(changed(at..at + block.len() as u64));
+                return Err(changed_error(at..at + block.len() as u64));
             }
         }
         let at = (start - first) as usize;
@@ -196,7 +199,8 @@ impl ChunkReader for CheckedFile {
 pub const MAKE_AGAIN: &str =
     "`polysift run`, or the command of the stage that wrote it, makes it again";
 
-fn changed(bytes: std::ops::Range<u64>) -> ParquetError {
+/// Returns an error for damaged bytes, with advice.
+fn changed_error(bytes: std::ops::Range<u64>) -> ParquetError {
     let std::ops::Range { start, end } = bytes;
     ParquetError::General(format!(
         "bytes {start} to {end} are not what was written; remove the file: {MAKE_AGAIN}"
@@ -207,21 +211,24 @@ fn block_start(position: u64) -> u64 {
     position - position % BLOCK_BYTES
 }
 
-/// Returns the length of the footer at the end of `end`, including its length and magic word.
+/// Returns the length of the footer at the end of `end`, including its length and magic word;
+/// `None` for fewer bytes than these. The footer may claim to be longer than `end`.
 fn footer_bytes(end: &[u8]) -> Option<usize> {
     let length: &[u8; 4] = end[end.len().checked_sub(END_BYTES)?..].first_chunk()?;
     (u32::from_le_bytes(*length) as usize).checked_add(END_BYTES)
 }
 
-/// Returns the numbers of bytes in blocks and of blocks of the `length` bytes that end with `end`.
-fn layout(end: &[u8], length: u64) -> Option<(u64, usize)> {
+/// Returns how many bytes are in blocks, and how many blocks they are, in the `length` bytes that
+/// end with `end`; `None` if the footer claims more than there is.
+fn locate_blocks(end: &[u8], length: u64) -> Option<(u64, usize)> {
     let blocks = length.checked_sub(footer_bytes(end)? as u64 + CHECKSUM_BYTES as u64)?;
     let num_blocks = blocks.div_ceil(BLOCK_BYTES + CHECKSUM_BYTES as u64);
     let data_bytes = blocks.checked_sub(num_blocks * CHECKSUM_BYTES as u64)?;
     Some((data_bytes, usize::try_from(num_blocks).ok()?))
 }
 
-fn sum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
+/// Computes the checksum of the other checksums and the footer.
+fn checksum_of_rest(checksums: &[u8], footer: &[u8]) -> [u8; CHECKSUM_BYTES] {
     let mut hasher = XxHash3_64::new();
     hasher.write(checksums);
     hasher.write(footer);
@@ -247,7 +254,7 @@ mod tests {
         }
         let scores = (0..len).map(|i| Some(score(i))).collect();
         let rows = ScoreRows { documents: documents.finish(), scores };
-        write_scores(path, &rows, 1)?;
+        write_scores(path, &rows, None, 1)?;
         Ok(rows)
     }
 

@@ -1,7 +1,6 @@
 //! The document columns with which parts begin, and the opening of parts.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchReader, StringArray, UInt64Array};
 use arrow_select::concat::concat_batches;
@@ -11,7 +10,6 @@ use parquet::arrow::arrow_reader::{
     ParquetRecordBatchReaderBuilder,
 };
 use parquet::basic::{Compression, Encoding, ZstdLevel};
-use parquet::file::metadata::ParquetMetaData;
 use parquet::file::properties::{WriterProperties, WriterPropertiesBuilder};
 use parquet::schema::types::ColumnPath;
 
@@ -23,7 +21,7 @@ use polysift_base::io::FileStamp;
 const NULLABLE: [&str; 4] = [NUM_TOKENS, "logit", "score", "embeddings"];
 
 /// Returns the `columns`, of one length, as a batch, with nulls in those of [`NULLABLE`].
-pub(super) fn batch_of(
+pub(super) fn create_batch(
     op: &'static str,
     columns: impl IntoIterator<Item = (&'static str, ArrayRef)>,
 ) -> Result<RecordBatch> {
@@ -44,7 +42,7 @@ pub(super) fn write_batch(
 }
 
 /// Returns the settings of a part's writer: zstd, and encodings for document columns and `numbers`.
-pub(super) fn properties(
+pub(super) fn writer_properties(
     path: &Path,
     zstd: i32,
     numbers: &[&str],
@@ -60,8 +58,8 @@ pub(super) fn properties(
     Ok(builder.set_column_dictionary_enabled(ColumnPath::from("id"), false))
 }
 
-/// Returns the column `name` of `batch`, read from the part `path`; it may have nulls.
-pub(super) fn column<'a, A: Array + 'static>(
+/// Returns a column of the part `path`, nulls allowed; [`Error::Schema`] if none has the type `A`.
+pub(super) fn find_column<'a, A: Array + 'static>(
     batch: &'a RecordBatch,
     name: &str,
     path: &Path,
@@ -73,26 +71,27 @@ pub(super) fn column<'a, A: Array + 'static>(
     })
 }
 
-/// Like [`column`], but nulls are an error.
+/// Like [`find_column`], but nulls are an error.
 pub(super) fn full_column<'a, A: Array + 'static>(
     batch: &'a RecordBatch,
     name: &str,
     path: &Path,
 ) -> Result<&'a A> {
-    let array: &A = column(batch, name, path)?;
+    let array: &A = find_column(batch, name, path)?;
     if array.null_count() > 0 {
         return Err(Error::schema(path, name, "has nulls"));
     }
     Ok(array)
 }
 
+/// Returns the documents in the rows of `batch`, read from the part `path`.
 pub(super) fn documents_of(batch: &RecordBatch, path: &Path) -> Result<DocumentBatch> {
     Ok(DocumentBatch {
         rows: full_column::<UInt64Array>(batch, "row", path)?.clone(),
         ids: full_column::<StringArray>(batch, "id", path)?.clone(),
         languages: full_column::<StringArray>(batch, "language", path)?.clone(),
         num_bytes: full_column::<UInt64Array>(batch, "num_bytes", path)?.clone(),
-        num_tokens: column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
+        num_tokens: find_column::<UInt64Array>(batch, NUM_TOKENS, path)?.clone(),
         texts: None,
         embeddings: None,
     })
@@ -104,7 +103,7 @@ pub struct PartReader {
     /// Path of the part.
     pub path: PathBuf,
     pub(super) bytes: CheckedFile,
-    footer: ArrowReaderMetadata,
+    pub(super) footer: ArrowReaderMetadata,
 }
 
 impl PartReader {
@@ -118,13 +117,9 @@ impl PartReader {
         Ok(Self { path: path.to_owned(), bytes, footer })
     }
 
-    pub(super) fn footer(&self) -> &Arc<ParquetMetaData> {
-        self.footer.metadata()
-    }
-
     /// Returns the number of rows.
     pub fn num_rows(&self) -> usize {
-        self.footer().file_metadata().num_rows().max(0) as usize
+        self.footer.metadata().file_metadata().num_rows().max(0) as usize
     }
 
     /// Reads the top-level columns `names` from `first_row` on, in batches of `batch_rows` rows.
@@ -141,6 +136,7 @@ impl PartReader {
         builder.with_offset(first_row).build().map_err(|e| self.damaged(e))
     }
 
+    /// Reads the top-level columns `names` of all rows.
     pub(super) fn read(&self, names: &[&str]) -> Result<RecordBatch> {
         let reader = self.batches(names, 0, self.num_rows().max(1))?;
         let schema = reader.schema();
@@ -149,6 +145,7 @@ impl PartReader {
         concat_batches(&schema, &batches).map_err(|e| self.damaged(e))
     }
 
+    /// Returns [`Error::Decode`] for the part.
     pub(super) fn damaged(&self, error: impl Into<Source>) -> Error {
         Error::decode(&self.path, PARQUET, error)
     }

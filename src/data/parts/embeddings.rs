@@ -61,8 +61,7 @@ pub struct EmbeddingRows {
 }
 
 impl EmbeddingRows {
-    /// Returns the embeddings `[chunks, hidden_size]` of document `i`, empty without text; panics if
-    /// there is no such document.
+    /// Returns the embeddings `[chunks, hidden_size]` of document `i` or panics; none without text.
     pub fn chunks(&self, i: usize) -> &[f32] {
         let d = self.hidden_size;
         &self.values[self.chunk_offsets[i] * d..self.chunk_offsets[i + 1] * d]
@@ -108,7 +107,7 @@ pub fn embeddings_type(dtype: EmbeddingDtype) -> DataType {
         EmbeddingDtype::F16 => DataType::Float16,
         EmbeddingDtype::F32 | EmbeddingDtype::Bf16InF32 => DataType::Float32,
     };
-    DataType::List(element(DataType::List(element(value))))
+    DataType::List(list_element(DataType::List(list_element(value))))
 }
 
 /// Returns the column of embeddings of documents, rounded to `dtype`. A document has the chunks in
@@ -146,20 +145,21 @@ pub fn embeddings_array(
     let lengths = chunk_offsets.windows(2).map(|w| w[1] - w[0]);
     let nulls = lengths.clone().map(|len| len > 0).collect::<NullBuffer>();
     let chunks = OffsetBuffer::from_repeated_length(hidden_size, last - first);
-    let chunks = ListArray::try_new(element(leaf.data_type().clone()), chunks, leaf, None);
+    let chunks = ListArray::try_new(list_element(leaf.data_type().clone()), chunks, leaf, None);
     let nulls = Some(nulls).filter(|nulls| nulls.null_count() > 0);
     let documents = chunks.and_then(|chunks| {
-        let field = element(chunks.data_type().clone());
+        let field = list_element(chunks.data_type().clone());
         ListArray::try_new(field, OffsetBuffer::from_lengths(lengths), Arc::new(chunks), nulls)
     });
     Ok(Arc::new(documents.map_err(|e| Error::shape(op, e.to_string()))?))
 }
 
-fn element(data_type: DataType) -> FieldRef {
+fn list_element(data_type: DataType) -> FieldRef {
     Arc::new(Field::new(ELEMENT, data_type, true))
 }
 
-fn leaf() -> ColumnPath {
+/// Returns the path of the values, below two levels of lists.
+fn leaf_path() -> ColumnPath {
     ColumnPath::new([EMBEDDINGS, "list", ELEMENT, "list", ELEMENT].map(String::from).into())
 }
 
@@ -180,11 +180,11 @@ pub struct EmbeddingWriter {
 impl EmbeddingWriter {
     /// Starts the part `path`, with values rounded to `dtype` and compression level `zstd`.
     pub fn create(path: &Path, dtype: EmbeddingDtype, zstd: i32) -> Result<Self> {
-        let schema = batch_of(&DocumentBatch::default(), &[0], &[], 0, dtype)?.schema();
-        let properties = documents::properties(path, zstd, &[NUM_CHUNKS])?
-            .set_column_dictionary_enabled(leaf(), false)
-            .set_column_encoding(leaf(), Encoding::BYTE_STREAM_SPLIT)
-            .set_column_statistics_enabled(leaf(), EnabledStatistics::None);
+        let schema = create_batch(&DocumentBatch::default(), &[0], &[], 0, dtype)?.schema();
+        let properties = documents::writer_properties(path, zstd, &[NUM_CHUNKS])?
+            .set_column_dictionary_enabled(leaf_path(), false)
+            .set_column_encoding(leaf_path(), Encoding::BYTE_STREAM_SPLIT)
+            .set_column_statistics_enabled(leaf_path(), EnabledStatistics::None);
         let writer = checked::create(path, schema, properties.build())?;
         Ok(Self {
             writer,
@@ -231,10 +231,11 @@ impl EmbeddingWriter {
         Ok(())
     }
 
+    /// Passes the gathered rows to the Parquet writer.
     fn write_slice(&mut self) -> Result<()> {
         let offsets = std::mem::replace(&mut self.chunk_offsets, vec![0]);
         let documents = self.documents.finish();
-        let batch = batch_of(&documents, &offsets, &self.values, self.hidden_size, self.dtype)?;
+        let batch = create_batch(&documents, &offsets, &self.values, self.hidden_size, self.dtype)?;
         self.values.clear();
         self.writer.write(&batch).map_err(|e| Error::write(self.writer.inner().file.path(), e))
     }
@@ -250,7 +251,8 @@ impl EmbeddingWriter {
     }
 }
 
-fn batch_of(
+/// Makes the columns of a part; the batch of no documents has its schema.
+fn create_batch(
     documents: &DocumentBatch,
     chunk_offsets: &[usize],
     values: &[f32],
@@ -261,7 +263,7 @@ fn batch_of(
     let num_chunks: ArrayRef = Arc::new(num_chunks.collect::<UInt64Array>());
     let embeddings = embeddings_array(chunk_offsets, values, hidden_size, dtype)?;
     let columns = [(NUM_CHUNKS, num_chunks), (EMBEDDINGS, embeddings)];
-    documents::batch_of("EmbeddingWriter", documents.columns().chain(columns))
+    documents::create_batch("EmbeddingWriter", documents.columns().chain(columns))
 }
 
 /// Reads the part `path`, with the errors of [`EmbeddingScan::open`].
@@ -291,11 +293,10 @@ pub struct EmbeddingScan {
 }
 
 impl EmbeddingScan {
-    /// Opens the part `path`. Returns [`Error::Decode`], [`Error::Schema`] or [`Error::Corrupt`]
-    /// for any other file.
+    /// Opens the part `path`: [`Error::Decode`], `Schema` or `Corrupt` for any other file.
     pub fn open(path: &Path) -> Result<Self> {
         let part = PartReader::open(path)?;
-        let footer = part.footer().file_metadata();
+        let footer = part.footer.metadata().file_metadata();
         let hidden_size = (footer.key_value_metadata().into_iter().flatten())
             .find(|pair| pair.key == HIDDEN_SIZE)
             .and_then(|pair| pair.value.as_ref()?.parse().ok())
@@ -306,7 +307,7 @@ impl EmbeddingScan {
         let is_half =
             |at: &ColumnDescPtr| matches!(at.logical_type_ref(), Some(LogicalType::Float16));
         let is_read = |at: &ColumnDescPtr| {
-            *at.path() == leaf() && (at.physical_type() == Type::FLOAT || is_half(at))
+            *at.path() == leaf_path() && (at.physical_type() == Type::FLOAT || is_half(at))
         };
         let wrong = || Error::schema(path, EMBEDDINGS, "is not a list of lists of floats");
         let column = columns.iter().position(is_read).ok_or_else(wrong)?;
@@ -316,7 +317,7 @@ impl EmbeddingScan {
         // A document without chunks counts as one null value.
         let expected = |chunks: &u64| (chunks * hidden_size as u64).max(1);
         let expected: u64 = num_chunks.values().iter().map(expected).sum();
-        let groups = part.footer().row_groups().iter();
+        let groups = part.footer.metadata().row_groups().iter();
         let found: i64 = groups.map(|group| group.column(column).num_values()).sum();
         if u64::try_from(found) != Ok(expected) {
             let reason = format!("holds {found} values, not {expected} by its numbers of chunks");
@@ -375,6 +376,7 @@ impl EmbeddingScan {
         Ok(())
     }
 
+    /// Returns the values of the next page, which may be in the next row group.
     fn next_page(&mut self) -> Result<Bytes> {
         loop {
             if let Some(pages) = &mut self.pages
@@ -382,7 +384,7 @@ impl EmbeddingScan {
             {
                 return self.values_of(page);
             }
-            let group = self.part.footer().row_groups().get(self.next.1);
+            let group = self.part.footer.metadata().row_groups().get(self.next.1);
             let group = group.ok_or_else(|| self.part.damaged("has fewer values than chunks"))?;
             let rows = group.num_rows().max(0) as usize;
             let bytes = Arc::new(self.part.bytes.clone());

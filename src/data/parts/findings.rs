@@ -18,13 +18,13 @@ use polysift_config::FilterAction;
 const VERDICT_COLUMNS: [&str; 5] = ["filter", "action", "reason", "detail", "pieces"];
 
 /// Writes the pieces of a text as the file has them.
-fn written(pieces: &[Range<usize>]) -> String {
+fn format_pieces(pieces: &[Range<usize>]) -> String {
     let piece = |piece: &Range<usize>| format!("{}-{}", piece.start, piece.end);
     pieces.iter().map(piece).collect::<Vec<_>>().join(" ")
 }
 
-/// Parses [`written`] pieces; `None` if they are malformed.
-fn parsed(pieces: &str) -> Option<Vec<Range<usize>>> {
+/// Parses pieces as [`format_pieces`] writes them; `None` if they are malformed.
+fn parse_pieces(pieces: &str) -> Option<Vec<Range<usize>>> {
     let piece = |range: &str| {
         let (start, end) = range.split_once('-')?;
         Some(start.parse().ok()?..end.parse().ok()?)
@@ -55,8 +55,7 @@ impl FoundRow {
     }
 }
 
-/// Findings of the filters in a shard: one row per document and filter, in the order of the input
-/// and then of the filters' names.
+/// Findings of the filters in a shard, one row each: ordered as the input, then by filter's name.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct VerdictRows {
     /// Documents of the rows; a document is repeated for every filter that found it.
@@ -90,14 +89,14 @@ impl VerdictRows {
 pub fn write_verdicts(path: &Path, rows: &VerdictRows, zstd: i32) -> Result<FileStamp> {
     let mut columns = VERDICT_COLUMNS.map(|_| StringBuilder::new());
     for FoundRow { filter, action, reason, details, pieces } in &rows.found {
-        let (action, pieces) = (json!(action), written(pieces));
+        let (action, pieces) = (json!(action), format_pieces(pieces));
         let texts = [filter, action.as_str().unwrap_or_default(), reason, details, &pieces];
         columns.iter_mut().zip(texts).for_each(|(column, text)| column.append_value(text));
     }
     let columns = columns.map(|mut column| Arc::new(column.finish()) as ArrayRef);
     let columns = rows.documents.columns().chain(VERDICT_COLUMNS.into_iter().zip(columns));
-    let batch = documents::batch_of("write_verdicts", columns)?;
-    let properties = documents::properties(path, zstd, &[])?.build();
+    let batch = documents::create_batch("write_verdicts", columns)?;
+    let properties = documents::writer_properties(path, zstd, &[])?.build();
     documents::write_batch(path, &batch, properties)
 }
 
@@ -118,7 +117,7 @@ pub fn read_verdicts(path: &Path) -> Result<VerdictRows> {
         let [filter, reason, details] = [0, 2, 3].map(|column| text(column).to_owned());
         let action = serde_json::from_value(text(1).into());
         let action = action.map_err(|_| malformed("action", text(1)))?;
-        let pieces = parsed(text(4)).ok_or_else(|| malformed("pieces", text(4)))?;
+        let pieces = parse_pieces(text(4)).ok_or_else(|| malformed("pieces", text(4)))?;
         Ok(FoundRow { filter, action, reason, details, pieces })
     };
     let found = (0..documents.len()).map(row).collect::<Result<_>>()?;
@@ -163,8 +162,8 @@ pub fn write_pii(path: &Path, found: &[PiiRow], has_values: bool, zstd: i32) -> 
     ];
     let values = || ("value", texts(|found| found.value.as_deref().unwrap_or_default()));
     let values = has_values.then(values);
-    let batch = documents::batch_of("write_pii", columns.into_iter().chain(values))?;
-    let properties = documents::properties(path, zstd, &["start", "end"])?.build();
+    let batch = documents::create_batch("write_pii", columns.into_iter().chain(values))?;
+    let properties = documents::writer_properties(path, zstd, &["start", "end"])?.build();
     documents::write_batch(path, &batch, properties)
 }
 

@@ -16,5 +16,4 @@ pub use embeddings::{EmbeddingRows, EmbeddingWriter, is_finite_in, read_embeddin
 pub use embeddings::{EmbeddingScan, embeddings_array, embeddings_type};
 pub use findings::{FoundRow, VerdictRows, read_verdicts, write_verdicts};
 pub use findings::{PiiRow, write_pii};
-pub use scores::{DocumentScore, PartBatch, PartBatches, ScoreRows};
-pub use scores::{read_scores, write_refined_scores, write_scores};
+pub use scores::{DocumentScore, PartBatch, PartBatches, ScoreRows, read_scores, write_scores};

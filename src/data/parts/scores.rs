@@ -14,7 +14,7 @@ use parquet::file::statistics::Statistics;
 use parquet::schema::types::ColumnPath;
 
 use super::checked::PARQUET;
-use super::documents::{self, PartReader, column, documents_of, full_column};
+use super::documents::{self, PartReader, documents_of, find_column, full_column};
 use crate::input::{DOCUMENT_COLUMNS, DocumentBatch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::FileStamp;
@@ -57,19 +57,14 @@ pub struct ScoreRows {
     pub scores: Vec<Option<DocumentScore>>,
 }
 
-/// Writes the part `path` at compression level `zstd`.
-pub fn write_scores(path: &Path, rows: &ScoreRows, zstd: i32) -> Result<FileStamp> {
-    write_refined_scores(path, rows, None, zstd)
-}
-
-/// Like [`write_scores`]; the column `refined` marks scores that were computed again in f32.
-pub fn write_refined_scores(
+/// Writes the part `path`; `refined`, if given, marks scores that were computed again in f32.
+pub fn write_scores(
     path: &Path,
     rows: &ScoreRows,
     refined: Option<&[bool]>,
     zstd: i32,
 ) -> Result<FileStamp> {
-    let mut properties = documents::properties(path, zstd, &[])?;
+    let mut properties = documents::writer_properties(path, zstd, &[])?;
     for column in SCORE_COLUMNS.map(ColumnPath::from) {
         // Compression would save a tenth, but finding thresholds would take twice as long.
         properties = properties
@@ -77,9 +72,9 @@ pub fn write_refined_scores(
             .set_column_compression(column, Compression::UNCOMPRESSED);
     }
     let refined = refined.map(|flags| Arc::new(BooleanArray::from(flags.to_vec())) as ArrayRef);
-    let columns = rows.documents.columns().chain(columns_of(&rows.scores));
+    let columns = rows.documents.columns().chain(score_columns(&rows.scores));
     let columns = columns.chain(refined.map(|flags| ("refined", flags)));
-    let batch = documents::batch_of("write_scores", columns)?;
+    let batch = documents::create_batch("write_scores", columns)?;
     documents::write_batch(path, &batch, properties.build())
 }
 
@@ -88,10 +83,11 @@ pub fn read_scores(path: &Path) -> Result<ScoreRows> {
     let part = PartReader::open(path)?;
     let batch = part.read(&[&DOCUMENT_COLUMNS[..], &SCORE_COLUMNS].concat())?;
     let documents = documents_of(&batch, path)?;
-    Ok(ScoreRows { documents, scores: scores_of(&batch, path)? })
+    Ok(ScoreRows { documents, scores: read_pairs(&batch, path)? })
 }
 
-fn columns_of(
+/// Returns the names and values of the [`SCORE_COLUMNS`], null without a score.
+fn score_columns(
     scores: &[Option<DocumentScore>],
 ) -> impl Iterator<Item = (&'static str, ArrayRef)> + use<> {
     let values: [fn(DocumentScore) -> f32; 2] = [|found| found.logit, |found| found.score];
@@ -99,17 +95,19 @@ fn columns_of(
     SCORE_COLUMNS.into_iter().zip(values.map(|value| Arc::new(column(value)) as ArrayRef))
 }
 
-fn scores_of(batch: &RecordBatch, path: &Path) -> Result<Vec<Option<DocumentScore>>> {
-    let [logits, scores] = floats_of(batch, path)?;
+/// Returns the scores in `batch`; `None` where logit or score is null.
+fn read_pairs(batch: &RecordBatch, path: &Path) -> Result<Vec<Option<DocumentScore>>> {
+    let [logits, scores] = find_floats(batch, path)?;
     let pair = |(logit, score): (Option<f32>, Option<f32>)| {
         logit.zip(score).map(|(logit, score)| DocumentScore { logit, score })
     };
     Ok(logits.iter().zip(scores).map(pair).collect())
 }
 
-fn floats_of<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
+/// Returns the columns of logits and scores in `batch`.
+fn find_floats<'a>(batch: &'a RecordBatch, path: &Path) -> Result<[&'a Float32Array; 2]> {
     let [logit, score] = SCORE_COLUMNS;
-    Ok([column(batch, logit, path)?, column(batch, score, path)?])
+    Ok([find_column(batch, logit, path)?, find_column(batch, score, path)?])
 }
 
 /// Iterator over the rows of a score part in batches.
@@ -119,7 +117,7 @@ impl PartReader {
     /// Returns the language of all rows, if the footer shows that there is only one.
     pub fn only_language(&self) -> Option<String> {
         let mut only: Option<&[u8]> = None;
-        for group in self.footer().row_groups() {
+        for group in self.footer.metadata().row_groups() {
             let column = group.columns().iter().find(|c| c.column_path().string() == "language")?;
             let Some(Statistics::ByteArray(values)) = column.statistics() else { return None };
             let is_exact = values.min_is_exact() && values.max_is_exact();
@@ -132,7 +130,7 @@ impl PartReader {
         only.and_then(|language| String::from_utf8(language.to_vec()).ok())
     }
 
-    /// Reads logits, scores and the document columns `names`.
+    /// Reads logits, scores and the document columns `names`, in batches of at most 16,384 rows.
     pub fn scores(&self, names: &[&str]) -> Result<PartBatches> {
         let reader = self.batches(&[&SCORE_COLUMNS, names].concat(), 0, BATCH_ROWS)?;
         let path = self.path.clone();
@@ -168,12 +166,12 @@ impl PartBatch {
 
     /// Returns the logits and scores; a missing one has an arbitrary value.
     pub fn values(&self) -> Result<[&[f32]; 2]> {
-        Ok(floats_of(&self.batch, &self.path)?.map(|values| &values.values()[..]))
+        Ok(find_floats(&self.batch, &self.path)?.map(|values| &values.values()[..]))
     }
 
     /// Returns which rows have a logit and a score; `None` means all.
     pub fn present(&self) -> Result<Option<Vec<bool>>> {
-        let [logits, scores] = floats_of(&self.batch, &self.path)?;
+        let [logits, scores] = find_floats(&self.batch, &self.path)?;
         let all = logits.null_count() == 0 && scores.null_count() == 0;
         let is_present = |row| logits.is_valid(row) && scores.is_valid(row);
         Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
@@ -181,7 +179,7 @@ impl PartBatch {
 
     /// Returns the column `name` of numbers; `None` if they were not counted.
     pub fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
-        let numbers: &UInt64Array = column(&self.batch, name, &self.path)?;
+        let numbers: &UInt64Array = find_column(&self.batch, name, &self.path)?;
         Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
     }
 
@@ -212,15 +210,15 @@ impl PartBatch {
         Ok(Some(mask.into()))
     }
 
-    /// Replaces the scores of some rows; `None` removes them.
+    /// Replaces the scores of some rows, by their index in the batch; `None` removes one.
     pub fn replace(
         &mut self,
         rows: impl Iterator<Item = (usize, Option<DocumentScore>)>,
     ) -> Result<()> {
-        let mut scores = scores_of(&self.batch, &self.path)?;
+        let mut scores = read_pairs(&self.batch, &self.path)?;
         rows.for_each(|(row, new)| scores[row] = new);
         let (schema, mut columns) = (self.batch.schema(), self.batch.columns().to_vec());
-        for (name, column) in columns_of(&scores) {
+        for (name, column) in score_columns(&scores) {
             if let Some((at, _)) = schema.column_with_name(name) {
                 columns[at] = column;
             }
@@ -230,7 +228,7 @@ impl PartBatch {
         Ok(())
     }
 
-    /// Keeps only the rows of `mask`.
+    /// Keeps only the rows of `mask`, as [`Self::mask`] returns it.
     pub fn keep(&mut self, mask: &BooleanArray) -> Result<()> {
         let kept = filter_record_batch(&self.batch, mask);
         self.batch = kept.map_err(|e| Error::decode(&self.path, PARQUET, e))?;
@@ -288,7 +286,7 @@ mod tests {
             (i % 3 > 0).then_some(DocumentScore { logit, score: logit / 2.0 })
         };
         let rows = rows_of(&(0..len).map(|i| (i as u64, score(i))).collect::<Vec<_>>(), languages);
-        write_scores(path, &rows, 1)?;
+        write_scores(path, &rows, None, 1)?;
         Ok(rows)
     }
 
@@ -301,7 +299,7 @@ mod tests {
             let dir = tempfile::tempdir()?;
             let path = dir.path().join("part");
             let rows = rows_of(&columns, &["deu_Latn", "und"]);
-            write_scores(&path, &rows, 1)?;
+            write_scores(&path, &rows, None, 1)?;
             let read = read_scores(&path)?;
             prop_assert_eq!(bits(&read.scores), bits(&rows.scores));
             prop_assert_eq!(&read.documents, &rows.documents);
@@ -316,7 +314,7 @@ mod tests {
         let mut rows = rows_of(&vec![(7, None); BATCH_ROWS + 1], &["und"]);
         let uncounted = |document| DocumentInfo { num_tokens: None, ..document };
         rows.documents = rows.documents.iter().map(uncounted).collect();
-        write_scores(&path, &rows, 1)?;
+        write_scores(&path, &rows, None, 1)?;
         assert_eq!(read_scores(&path)?, rows);
         for batch in PartReader::open(&path)?.scores(&["num_tokens", "num_bytes"])? {
             let batch = batch?;
@@ -331,14 +329,11 @@ mod tests {
         let dir = tempfile::tempdir()?;
         let path = dir.path().join("part");
         let rows = rows_of(&[(1, None)], &["und"]);
-        assert!(matches!(
-            write_refined_scores(&path, &rows, Some(&[]), 1),
-            Err(Error::Shape { .. })
-        ));
+        assert!(matches!(write_scores(&path, &rows, Some(&[]), 1), Err(Error::Shape { .. })));
         let no_scores = ScoreRows { scores: Vec::new(), ..rows.clone() };
         let no_documents = ScoreRows { documents: DocumentBatch::default(), ..rows };
         for rows in [no_scores, no_documents] {
-            assert!(matches!(write_scores(&path, &rows, 1), Err(Error::Shape { .. })));
+            assert!(matches!(write_scores(&path, &rows, None, 1), Err(Error::Shape { .. })));
         }
         assert!(!path.exists());
         Ok(())

@@ -52,7 +52,7 @@ pub(super) fn load(
         }
     }
     for (root, mut leaves) in leaves {
-        leaves.sort_by_key(|&at| ranks.of(key_of("conversation", &[&messages[at].id])));
+        leaves.sort_by_key(|&at| ranks.rank_of(key_of("conversation", &[&messages[at].id])));
         card.drop_rows("leaf beyond two of a tree", leaves.len().saturating_sub(PER_ROOT) as u64);
         for at in leaves.into_iter().take(PER_ROOT) {
             let path = std::iter::successors(Some(at), |&at| parents[at]);

@@ -34,7 +34,7 @@ impl MkcLanguage<'_> {
                 );
                 return Err(Error::config("--corpus", reason));
             }
-            files.sort_by_key(|file| ranks.of(key_of("file", &[&file.name])));
+            files.sort_by_key(|file| ranks.rank_of(key_of("file", &[&file.name])));
             files.truncate(PUBLISHED_FILES);
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
@@ -88,7 +88,7 @@ impl MkcLanguage<'_> {
                     continue;
                 }
                 let sample = || DatasetSample {
-                    id: batch.id(i).to_owned(),
+                    id: batch.get(i).id.to_owned(),
                     text: text.to_owned(),
                     source: CORPUS.to_owned(),
                     positive: false,
@@ -96,7 +96,7 @@ impl MkcLanguage<'_> {
                     group: key,
                     is_translated: false,
                 };
-                sampler.offer(ranks.of(key), sample);
+                sampler.offer(ranks.rank_of(key), sample);
             }
         }
         card.drop_rows("malformed", reader.rejects().len() as u64);

@@ -14,8 +14,8 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::key_of;
 use polysift_config::Mode;
 use polysift_data::input::{
-    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, lacking, read_table, table_columns,
-    table_files, table_stem,
+    ColumnKind, ColumnRequest, InputFile, TableRow, is_table, lacking_series, read_table,
+    table_columns, table_files, table_stem,
 };
 use polysift_remote::{RepoType, Repository, Snapshot};
 
@@ -88,20 +88,20 @@ pub(super) fn fetch(
     let mut names = BTreeSet::new();
     for cell in cells {
         let of_language = kind.fetched(cell, &listed)?;
-        if let (true, Some(part)) = (offline, lacking(&of_language, &|_| true)) {
-            return Err(repository.missing(&part));
+        if let (true, Some(part)) = (offline, lacking_series(&of_language, &|_| true)) {
+            return Err(repository.missing_error(&part));
         }
         names.extend(of_language);
     }
     progress.begin("download", Some(names.len() as u64), "files");
     for name in names {
         stop.check()?;
-        repository.get(name)?.ok_or_else(|| repository.missing(name))?;
+        repository.get(name)?.ok_or_else(|| repository.missing_error(name))?;
         progress.advance(1, 0);
     }
     progress.end();
     if !offline {
-        branch.note(&commit)?;
+        branch.note_commit(&commit)?;
     }
     Ok(SourceFolder { directory: folder, revision: Some(commit) })
 }

@@ -12,7 +12,7 @@ use super::forward::{Arena, ModelInstructions, forward};
 use super::model::{DeviceModel, ModelShape};
 use super::queue::{BatchJob, Queue};
 use super::schedule::{SLOTS, Work, run};
-use polysift_base::panics::caught;
+use polysift_base::panics::catch_panic;
 
 pub(super) struct DeviceWorker {
     // Fields are dropped in order: the graphs of the slots before the memory that they use.
@@ -72,7 +72,7 @@ impl DeviceWorker {
     pub(super) fn serve(mut self) {
         let (queue, ordinal) = (Arc::clone(&self.queue), self.stream.device().ordinal());
         let panicked = |message| Err(CudaError::Driver { ordinal, action: "computing", message });
-        if let Err(error) = caught(|| run(&mut self)).unwrap_or_else(panicked) {
+        if let Err(error) = catch_panic(|| run(&mut self)).unwrap_or_else(panicked) {
             tracing::error!(device = ordinal, "a GPU is lost: {error}");
             let jobs = self.slots.iter_mut().filter_map(|slot| slot.job.take());
             queue.device_failed(jobs.collect(), &error);

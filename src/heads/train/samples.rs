@@ -142,7 +142,7 @@ pub struct Splits {
 /// `with_test`, as much to test; a group that is too large for the rest of both goes to train.
 pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
     let ranks = Ranks::new(seed, "training");
-    let ranks: Vec<u128> = samples.texts.iter().map(|text| ranks.of(text_key(text))).collect();
+    let ranks: Vec<u128> = samples.texts.iter().map(|text| ranks.rank_of(text_key(text))).collect();
     let named = |row: usize| samples.splits.get(row).copied().flatten();
     let mut ordered: Vec<usize> = (0..samples.ids.len()).collect();
     // Samples equal in all of this are interchangeable, so their order decides nothing visible.

@@ -29,13 +29,12 @@ use polysift_base::progress::{STOP_POLL, Stop};
 
 /// Threads of the runtime, which only move bytes: they do not digest or decode.
 const WORKERS: usize = 2;
-/// Environment variable with the seconds after the first temporary error of a request during which
-/// it is retried.
+/// Environment variable with the seconds that a request is retried after its first passing error.
 pub(super) const RETRY_SECS: &str = "POLYSIFT_STORE_RETRY_SECS";
 const DEFAULT_RETRY: Duration = Duration::from_mins(3);
 
-/// Repeats `request` while it fails for a passing reason.
-pub(super) async fn retried<T, F: Future<Output = object_store::Result<T>>>(
+/// Repeats `request` while it fails for a passing reason; returns the last error for `url`.
+pub(super) async fn retry<T, F: Future<Output = object_store::Result<T>>>(
     url: &str,
     request: impl Fn() -> F,
 ) -> Result<T> {
@@ -62,11 +61,13 @@ pub(super) struct Client {
 }
 
 impl Client {
+    /// Wraps a store that is read, written and listed.
     fn of_bucket(store: impl Bucket) -> Self {
         let store = Arc::new(store);
         Self { store: store.clone(), bucket: Some(store) }
     }
 
+    /// Returns the store for writing and listing; an error if it can only be read.
     pub(super) fn bucket(self) -> Result<Arc<dyn Bucket>> {
         self.bucket.ok_or_else(|| store_error(&self.store.to_string(), "is only read"))
     }
@@ -81,9 +82,9 @@ impl<T: Send + 'static> Transfer<T> {
         Ok(Self(runtime()?.spawn(work)))
     }
 
+    /// Waits for the result; a stop aborts the transfer and returns [`Error::Stopped`].
     pub(crate) fn wait(mut self) -> Result<T> {
-        let joined = async { (&mut self.0).await };
-        wait(async { joined.await.map_err(|error| store_error("transfers", &error.to_string()))? })
+        wait(async { (&mut self.0).await.map_err(|e| store_error("transfers", &e.to_string()))? })
     }
 }
 
@@ -102,10 +103,12 @@ pub fn set_hub(settings: &HubSettings) {
     let _ = HUB.set(settings.clone());
 }
 
+/// Returns the settings of [`set_hub`], or else reads them from the environment, once.
 pub(super) fn hub_settings() -> &'static HubSettings {
     HUB.get_or_init(|| HubSettings::from_env(|name| std::env::var(name).ok()))
 }
 
+/// Runs `work` to its end; a stop drops it and returns [`Error::Stopped`].
 pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     let stop = pin!(async {
         while !Stop::of_process().is_asked() {
@@ -119,6 +122,7 @@ pub(super) fn wait<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
     }
 }
 
+/// Returns the shared runtime; the first call starts its threads and sets the provider of TLS.
 pub(super) fn runtime() -> Result<&'static Runtime> {
     static RUNTIME: OnceLock<std::io::Result<Runtime>> = OnceLock::new();
     let made = RUNTIME.get_or_init(|| {
@@ -133,19 +137,20 @@ pub(super) fn runtime() -> Result<&'static Runtime> {
     made.as_ref().map_err(|error| store_error("transfers", &format!("cannot be started: {error}")))
 }
 
-/// Returns the client for the store of `location`, by the settings in the environment.
-pub(super) fn client(location: &Location) -> Result<Client> {
+/// Returns the client for the store of `location`, made from the environment by the first call.
+pub(super) fn client_for(location: &Location) -> Result<Client> {
     static CLIENTS: Mutex<BTreeMap<String, Client>> = Mutex::new(BTreeMap::new());
     runtime()?;
     let is_on_hub = location.scheme == Scheme::Hub;
     let key = if is_on_hub { &hub_settings().endpoint } else { &location.root };
     Ok(match lock(&CLIENTS).entry(key.clone()) {
         Entry::Occupied(known) => known.get().clone(),
-        Entry::Vacant(new) => new.insert(new_client(location)?).clone(),
+        Entry::Vacant(new) => new.insert(create_client(location)?).clone(),
     })
 }
 
-fn new_client(location: &Location) -> Result<Client> {
+/// Creates a client; wrong settings in the environment are [`Error::Config`].
+fn create_client(location: &Location) -> Result<Client> {
     let (root, retry_timeout) = (location.root.as_str(), retry_time()?);
     // The time alone ends retries.
     let retry = RetryConfig { max_retries: usize::MAX, retry_timeout, ..RetryConfig::default() };
@@ -181,6 +186,7 @@ fn check_endpoint(name: &str, endpoint: Option<&str>) -> Result<()> {
     Err(Error::config(name, format!("the endpoint in the environment is no URL: {error}")))
 }
 
+/// Creates the client of a web server or hub at `root`, which is only read.
 fn web_client(
     root: &str,
     connector: WebConnector,
@@ -205,6 +211,7 @@ pub(super) fn hub_connector(hub: &HubSettings) -> Result<WebConnector> {
     Ok(WebConnector { allows_http: hub.endpoint.starts_with("http://"), token })
 }
 
+/// Reads [`RETRY_SECS`], or returns the default; [`Error::Config`] if it is no whole number.
 fn retry_time() -> Result<Duration> {
     let Ok(text) = std::env::var(RETRY_SECS) else { return Ok(DEFAULT_RETRY) };
     let wrong = |_| Error::config(RETRY_SECS, format!("`{text}` is not a number of seconds"));

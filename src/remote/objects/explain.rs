@@ -17,21 +17,24 @@ const WEB_HINT: &str = "a password and a query are not kept: give the URL with t
 
 const MAX_SAID: usize = 300;
 
-pub(super) fn failed(source: impl Into<Source>) -> object_store::Error {
+/// Returns a client's error of no particular kind; [`is_final`] judges it by its text.
+pub(super) fn generic_error(source: impl Into<Source>) -> object_store::Error {
     object_store::Error::Generic { store: "", source: source.into() }
 }
 
+/// Returns [`Error::Service`] without secrets.
 pub(super) fn store_error(url: &str, reason: &str) -> Error {
     Error::Service { name: redacted(url), reason: redacted(reason) }
 }
 
-pub(super) fn changed(url: &str) -> Error {
+pub(super) fn changed_error(url: &str) -> Error {
     Error::corrupt(url.as_ref(), "the object changed since the run was planned")
 }
 
+/// Translates the client's `error` for `url`: what is missing, changed, refused or failed.
 pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     use object_store::Error as E;
-    let answer = Answer::of(error);
+    let answer = Answer::parse(error);
     match (error, answer.as_ref().map(|answer| answer.status)) {
         (E::NotFound { .. }, _) | (_, Some(404)) => {
             let code = answer.as_ref().and_then(|answer| answer.element("Code"));
@@ -49,7 +52,7 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
             let hint = if is_web(url) { WEB_HINT } else { HINT };
             store_error(url, &format!("access is refused: {}; {hint}", message(error)))
         }
-        (E::Precondition { .. } | E::NotModified { .. }, _) => changed(url),
+        (E::Precondition { .. } | E::NotModified { .. }, _) => changed_error(url),
         (E::NotSupported { .. }, _) => {
             store_error(url, "the server does not answer requests for ranges")
         }
@@ -57,8 +60,9 @@ pub(super) fn explain(url: &str, error: &object_store::Error) -> Error {
     }
 }
 
+/// Returns the HTTP status that a server answered; `None` if no answer is the cause.
 pub(super) fn status(error: &object_store::Error) -> Option<u16> {
-    Answer::of(error).map(|answer| answer.status)
+    Answer::parse(error).map(|answer| answer.status)
 }
 
 /// Returns true if a retry cannot help: the server has refused, or the fault is on this side.
@@ -67,15 +71,15 @@ pub(super) fn is_final(error: &object_store::Error) -> bool {
         return true;
     }
     // These statuses mean timeouts, too many requests, and servers that are busy or restarting.
-    Answer::of(error).is_some_and(|a| ![408, 429, 500, 502, 503, 504].contains(&a.status))
+    Answer::parse(error).is_some_and(|a| ![408, 429, 500, 502, 503, 504].contains(&a.status))
 }
 
 /// Returns the message of `error` without the request.
 pub(super) fn message(error: &object_store::Error) -> String {
-    if let Some(answer) = Answer::of(error) {
-        return answer.shown();
+    if let Some(answer) = Answer::parse(error) {
+        return answer.describe();
     }
-    let causes = causes(error);
+    let causes = cause_messages(error);
     let from = causes.iter().position(|text| BEGINNINGS.iter().any(|b| text.starts_with(b)));
     let mut parts: Vec<String> = Vec::new();
     for cause in causes.into_iter().skip(from.unwrap_or(0)) {
@@ -88,11 +92,13 @@ pub(super) fn message(error: &object_store::Error) -> String {
     redacted(&parts.join(": "))
 }
 
-fn causes(error: &object_store::Error) -> Vec<String> {
+/// Returns the message of `error` and those of its causes, the outermost first.
+fn cause_messages(error: &object_store::Error) -> Vec<String> {
     let first = Some(error as &dyn std::error::Error);
     std::iter::successors(first, |&e| e.source()).map(ToString::to_string).collect()
 }
 
+/// A server's answer to a request that failed.
 struct Answer {
     status: u16,
     /// The status in words, and the server's message.
@@ -100,29 +106,29 @@ struct Answer {
 }
 
 impl Answer {
-    /// Parses the text, because the client reports the status of a listing only in the text.
-    fn of(error: &object_store::Error) -> Option<Self> {
-        let causes = causes(error);
+    /// Parses the messages of `error`, the only place where the client has a listing's status.
+    fn parse(error: &object_store::Error) -> Option<Self> {
+        let causes = cause_messages(error);
         let text = causes.iter().find_map(|text| text.strip_prefix(ANSWER))?;
         let status = text.get(..3)?.parse().ok()?;
         Some(Self { status, text: text.to_owned() })
     }
 
+    /// Returns the text of the XML element `name`, up to its first inner element.
     fn element(&self, name: &str) -> Option<&str> {
         let (_, after) = self.text.split_once(&format!("<{name}>"))?;
         after.split_once('<').map(|(text, _)| text)
     }
 
-    fn shown(&self) -> String {
+    /// Names the status and up to [`MAX_SAID`] characters of the server's own message.
+    fn describe(&self) -> String {
         let (status, body) = self.text.split_once(": ").unwrap_or((&self.text, ""));
         // Whole bodies repeat the signed request, or are long HTML pages.
-        let said = match (self.element("Code"), self.element("Message")) {
-            (Some(code), Some(message)) => format!("{code}: {message}"),
-            (Some(code), None) => code.to_owned(),
-            (None, Some(message)) => message.to_owned(),
-            (None, None) if body.trim_start().starts_with('<') => String::new(),
-            (None, None) => body.trim().to_owned(),
-        };
+        let known = ["Code", "Message"].into_iter().filter_map(|name| self.element(name));
+        let mut said = known.collect::<Vec<_>>().join(": ");
+        if said.is_empty() && !body.trim_start().starts_with('<') {
+            body.trim().clone_into(&mut said);
+        }
         let said: String = redacted(&said).chars().take(MAX_SAID).collect();
         let said = if said.is_empty() { said } else { format!(" ({said})") };
         format!("the server answers {status}{said}")

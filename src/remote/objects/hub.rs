@@ -10,21 +10,23 @@ use object_store::path::Path as Key;
 use serde::Deserialize;
 
 use super::client::{hub_settings, runtime, wait};
-use super::download::{ask, hub_client, request_of, whole};
+use super::download::{ask, get_request, hub_client, read_body};
 use super::explain::{explain, store_error};
-use super::key::{encoded, for_client};
+use super::key::{client_key, encode};
 use super::repository::{DEFAULT_REVISION, RepoType, Repository};
 use crate::location::{Dataset, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
-pub(super) fn repository(location: &Location) -> (&str, &str) {
+/// Returns the id of the data set and the revision, by default the main one, as the URL has them.
+pub(super) fn id_and_revision(location: &Location) -> (&str, &str) {
     let path = location.root.trim_start_matches("hf://datasets/");
     path.split_once('@').unwrap_or((path, DEFAULT_REVISION))
 }
 
-/// Resolves the revision of `location` to its current commit, if it is on a hub.
-pub fn pinned(location: &Location) -> Result<Dataset> {
-    let (id, revision) = repository(location);
+/// Resolves the revision of a `location` on a hub to its current commit, or offline to the folder
+/// of its snapshot in the cache. Other locations and commits are returned as they are.
+pub fn pin_revision(location: &Location) -> Result<Dataset> {
+    let (id, revision) = id_and_revision(location);
     let revision = revision.replace("%2F", "/");
     let is_commit = revision.len() == 40 && revision.bytes().all(|byte| byte.is_ascii_hexdigit());
     if location.scheme != Scheme::Hub || is_commit && !hub_settings().offline {
@@ -51,12 +53,12 @@ impl Location {
                 return Err(store_error(&self.url(), reason));
             }
             Scheme::Hub => {
-                let (id, revision) = repository(self);
+                let (id, revision) = id_and_revision(self);
                 format!("datasets/{id}/resolve/{revision}/{}", self.key)
             }
             Scheme::S3 | Scheme::Gcs | Scheme::Azure => self.key.clone(),
         };
-        for_client(&key).map_err(|reason| {
+        client_key(&key).map_err(|reason| {
             let reason =
                 format!("cannot be requested: the key {reason}; give the object another key");
             Error::config(self.url().escape_debug().to_string(), reason)
@@ -65,8 +67,8 @@ impl Location {
 }
 
 /// Returns the version of a file of `bytes` bytes: the commit, as of all files in the repository.
-pub(super) fn version(location: &Location, bytes: u64) -> ObjectVersion {
-    ObjectVersion { bytes, tag: Some(repository(location).1.to_owned()) }
+pub(super) fn commit_version(location: &Location, bytes: u64) -> ObjectVersion {
+    ObjectVersion { bytes, tag: Some(id_and_revision(location).1.to_owned()) }
 }
 
 #[derive(Deserialize)]
@@ -81,9 +83,9 @@ pub(super) struct HubFile {
 }
 
 /// Lists all files below `location`, a folder at a revision; the folder may not exist.
-pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
-    let (id, revision) = repository(location);
-    let (endpoint, folder) = (&hub_settings().endpoint, encoded(location.key.trim_matches('/')));
+pub(super) fn list_files(location: &Location) -> Result<Vec<HubFile>> {
+    let (id, revision) = id_and_revision(location);
+    let (endpoint, folder) = (&hub_settings().endpoint, encode(location.key.trim_matches('/')));
     let mut next = Some(format!(
         "{endpoint}/api/datasets/{id}/tree/{revision}/{folder}?recursive=true&expand=false"
     ));
@@ -91,8 +93,9 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
     let mut files = Vec::new();
     let mut pages = BTreeSet::new();
     while let Some(url) = next {
-        let page =
-            async { get(&client, &url).await.map_err(|error| explain(&location.url(), &error)) };
+        let page = async {
+            get_page(&client, &url).await.map_err(|error| explain(&location.url(), &error))
+        };
         let (body, link) = match wait(page) {
             Err(Error::Missing { .. }) if pages.is_empty() => break,
             answer => answer?,
@@ -111,14 +114,14 @@ pub(super) fn files(location: &Location) -> Result<Vec<HubFile>> {
 }
 
 /// Requests `url` and returns the body and the `Link` headers, joined by commas.
-async fn get(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, String)> {
+async fn get_page(client: &HttpClient, url: &str) -> object_store::Result<(Bytes, String)> {
     let read = async |answer: HttpResponse| {
         let links = answer.headers().get_all("link").iter();
         let links = links.map(|link| String::from_utf8_lossy(link.as_bytes()).into_owned() + ",");
         let links: String = links.collect();
-        Ok((whole(answer).await?, links))
+        Ok((read_body(answer).await?, links))
     };
-    ask(client, request_of(url, None), read).await
+    ask(client, get_request(url, None), read).await
 }
 
 /// Returns the address of the page after `url`, if `links` name one. It is at `endpoint`: a mirror
@@ -183,8 +186,8 @@ mod tests {
     #[test]
     fn a_place_without_a_revision_is_of_the_main_one() -> Result<()> {
         let of = |url| Location::parse(url);
-        assert_eq!(repository(&of("hf://datasets/o/n/a")?), ("o/n", "main"));
-        assert_eq!(repository(&of("hf://datasets/o/n@v1/a")?), ("o/n", "v1"));
+        assert_eq!(id_and_revision(&of("hf://datasets/o/n/a")?), ("o/n", "main"));
+        assert_eq!(id_and_revision(&of("hf://datasets/o/n@v1/a")?), ("o/n", "v1"));
         Ok(())
     }
 }

@@ -16,7 +16,7 @@ const PATH: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'=').remove(b'/');
 
 /// Returns `key` for the client, or the reason why no request can contain it.
-pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
+pub(super) fn client_key(key: &str) -> Result<ClientKey, &'static str> {
     if key.is_empty() {
         return Ok(ClientKey::default());
     }
@@ -38,13 +38,14 @@ pub(super) fn for_client(key: &str) -> Result<ClientKey, &'static str> {
     })
 }
 
-pub(super) fn encoded(path: &str) -> String {
+/// Encodes a path for a URL; slashes stay.
+pub(super) fn encode(path: &str) -> String {
     utf8_percent_encode(path, PATH).to_string()
 }
 
-/// Escapes all keys in `listing` (XML of S3, Google or Azure), so that [`decoded`] returns them. A
-/// truncated listing without a token gets an empty one: the client reads the token only.
-pub(super) fn escaped_listing(listing: &str) -> String {
+/// Escapes all keys in `listing` (XML of S3, Google or Azure), so that [`decode`] returns
+/// them. A truncated listing without a token gets an empty one: the client reads the token only.
+pub(super) fn escape_listing(listing: &str) -> String {
     let mut listing = Cow::Borrowed(listing);
     if listing.contains("<IsTruncated>true<") && !listing.contains("<NextContinuationToken") {
         let token = "<NextContinuationToken/><IsTruncated>";
@@ -67,7 +68,7 @@ pub(super) fn escaped_listing(listing: &str) -> String {
 }
 
 /// Decodes percent-encoded bytes in `text`; bytes that are not UTF-8 become `U+FFFD`.
-pub(super) fn decoded(text: &str) -> String {
+pub(super) fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
@@ -80,22 +81,22 @@ mod tests {
     #[test]
     fn what_no_request_can_ask_for_is_told() {
         for key in ["/a", "a/", "a/../b", "./a", "a/.", "a\nb", "a/\u{7f}"] {
-            assert!(for_client(key).is_err(), "{key}");
+            assert!(client_key(key).is_err(), "{key}");
         }
     }
 
     #[test]
     fn a_path_is_put_into_a_url() {
-        assert_eq!(encoded("a b+c%é.parquet"), "a%20b%2Bc%25%C3%A9.parquet");
+        assert_eq!(encode("a b+c%é.parquet"), "a%20b%2Bc%25%C3%A9.parquet");
     }
 
     #[test]
     fn a_listing_keeps_its_other_elements() {
         let listing = "<?xml?><L><Name>b</Name><Contents><Key>a//b &amp;c</Key><Size>1</Size>";
         let escaped = "<?xml?><L><Name>b</Name><Contents><Key>a%2F%2Fb%20%26c</Key><Size>1</Size>";
-        assert_eq!(escaped_listing(listing), escaped);
+        assert_eq!(escape_listing(listing), escaped);
         let references = "<Key>&lt;&#65;&#x42;&amp;amp;</Key>";
-        assert_eq!(escaped_listing(references), "<Key>%3CAB%26amp%3B</Key>");
+        assert_eq!(escape_listing(references), "<Key>%3CAB%26amp%3B</Key>");
     }
 
     /// Generates keys from characters that are special in one of the formats.
@@ -106,7 +107,7 @@ mod tests {
     proptest! {
         #[test]
         fn a_key_is_itself_again_after_the_client(key in keys()) {
-            if let Ok(path) = for_client(&key) {
+            if let Ok(path) = client_key(&key) {
                 prop_assert_eq!(path.as_ref(), key.as_str());
             } else {
                 let is_dots = |segment| segment == "." || segment == "..";
@@ -119,10 +120,10 @@ mod tests {
         #[test]
         fn a_key_is_itself_again_after_a_listing(key in keys()) {
             let text = key.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
-            let listing = escaped_listing(&format!("<Key>{text}</Key>"));
+            let listing = escape_listing(&format!("<Key>{text}</Key>"));
             let inner = listing.trim_start_matches("<Key>").trim_end_matches("</Key>");
             let path = ClientKey::parse(inner).map_err(|e| TestCaseError::fail(e.to_string()))?;
-            prop_assert_eq!(decoded(path.as_ref()), key);
+            prop_assert_eq!(decode(path.as_ref()), key);
         }
     }
 }

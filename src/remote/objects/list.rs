@@ -4,6 +4,7 @@
 //! Folders are listed in parallel if there are more keys than fit on a page.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::stream::FuturesUnordered;
@@ -11,42 +12,41 @@ use futures_util::{StreamExt, TryStreamExt};
 use object_store::list::{PaginatedListOptions, PaginatedListResult};
 use object_store::{ObjectMeta, ObjectStoreExt};
 
-use super::client::{Bucket, client, retried, wait};
+use super::client::{Bucket, client_for, retry, wait};
 use super::explain::store_error;
 use super::hub;
-use super::key::decoded;
-use crate::location::{KeyTest, ListedObject, Location, ObjectVersion, Scheme};
+use super::key::decode;
+use crate::location::{KeyTest, Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 
 const REQUESTS: usize = 32;
 
-/// Lists objects that `takes` accepts by their keys, which begin with the key of `location` (empty,
-/// or with a slash at its end), sorted by key. Keys that end with a slash are folders and not
-/// listed; only those that `enters` accepts may hold wanted keys. Returns [`Error::Config`] for a
-/// web server, which has no listing, and for a wanted key that no request can contain.
+/// Returns the versions, by key, of the objects that `takes` accepts below the key of `location`
+/// (empty, or with a slash at its end). Keys that end with a slash are folders and not listed; only
+/// those that `enters` accepts may hold wanted keys. Returns [`Error::Config`] for a web server,
+/// which has no listing, and for a wanted key that no request can contain.
 pub fn list(
     location: &Location,
     enters: KeyTest<'_>,
     takes: KeyTest<'_>,
-) -> Result<Vec<ListedObject>> {
-    let mut found = match location.scheme {
+) -> Result<BTreeMap<String, ObjectVersion>> {
+    let found = match location.scheme {
         Scheme::Http => {
             let reason = "a web server cannot be searched; name each file by its URL";
             return Err(Error::config(location.url(), reason));
         }
         Scheme::Hub => {
-            let version = |bytes| hub::version(location, bytes);
-            let files = hub::files(location)?.into_iter().filter(|file| takes(&file.path));
-            files.map(|f| ListedObject { key: f.path, version: version(f.size) }).collect()
+            let files = hub::list_files(location)?.into_iter().filter(|file| takes(&file.path));
+            files.map(|file| (file.path, hub::commit_version(location, file.size))).collect()
         }
         Scheme::S3 | Scheme::Gcs | Scheme::Azure => {
-            let search = KeySearch { location, bucket: client(location)?.bucket()?, enters, takes };
-            wait(async { search.versions(search.all().await?).await })?
+            let search =
+                KeySearch { location, bucket: client_for(location)?.bucket()?, enters, takes };
+            wait(async { search.add_versions(search.find_all().await?).await })?
         }
     };
-    found.sort_by(|a, b| a.key.cmp(&b.key));
-    for listed in &found {
-        location.with_key(&listed.key).object_key()?;
+    for key in found.keys() {
+        location.with_key(key).object_key()?;
     }
     Ok(found)
 }
@@ -61,7 +61,8 @@ struct KeySearch<'a> {
 }
 
 impl KeySearch<'_> {
-    async fn all(&self) -> Result<Vec<KeyedMeta>> {
+    /// Finds all wanted objects, in any order, with up to [`REQUESTS`] folders listed at a time.
+    async fn find_all(&self) -> Result<Vec<KeyedMeta>> {
         let mut found = Vec::new();
         let mut folders = vec![self.location.key.clone()];
         let mut searches = FuturesUnordered::new();
@@ -80,27 +81,27 @@ impl KeySearch<'_> {
 
     /// Returns objects below `folder`, and those of its folders that remain to be listed.
     async fn list_folder(&self, folder: String) -> Result<(Vec<KeyedMeta>, Vec<String>)> {
-        let mut page = self.page(&folder, false, None).await?;
+        let mut page = self.request_page(&folder, false, None).await?;
         if page.page_token.is_some()
-            && let Some((objects, folders)) = self.level(&folder).await?
+            && let Some((objects, folders)) = self.list_level(&folder).await?
         {
-            return Ok((self.taken(objects), folders));
+            return Ok((self.filter_taken(objects), folders));
         }
-        let mut found = self.taken(page.result.objects);
+        let mut found = self.filter_taken(page.result.objects);
         while page.page_token.is_some() {
-            page = self.page(&folder, false, page.page_token).await?;
-            found.extend(self.taken(page.result.objects));
+            page = self.request_page(&folder, false, page.page_token).await?;
+            found.extend(self.filter_taken(page.result.objects));
         }
         Ok((found, Vec::new()))
     }
 
     /// Lists the objects and folders directly in `folder`. Returns `None` if most of them are
     /// objects, because a listing without folders is as fast then.
-    async fn level(&self, folder: &str) -> Result<Option<(Vec<ObjectMeta>, Vec<String>)>> {
+    async fn list_level(&self, folder: &str) -> Result<Option<(Vec<ObjectMeta>, Vec<String>)>> {
         let (mut objects, mut folders, mut next) = (Vec::new(), Vec::new(), None);
         loop {
-            let page = self.page(folder, true, next).await?;
-            folders.extend(page.result.common_prefixes.iter().map(|key| decoded(key.as_ref())));
+            let page = self.request_page(folder, true, next).await?;
+            folders.extend(page.result.common_prefixes.iter().map(|key| decode(key.as_ref())));
             objects.extend(page.result.objects);
             next = page.page_token;
             if next.is_none() {
@@ -113,7 +114,9 @@ impl KeySearch<'_> {
         }
     }
 
-    async fn page(
+    /// Requests a page of the keys below `prefix`, or if `by_folder` of the keys and folders
+    /// directly in it. A page that is not the last and names no next one is an error.
+    async fn request_page(
         &self,
         prefix: &str,
         by_folder: bool,
@@ -124,7 +127,7 @@ impl KeySearch<'_> {
         let prefix = (!prefix.is_empty()).then_some(prefix);
         let page = || self.bucket.list_paginated(prefix, options.clone());
         let url = self.location.url();
-        let page = retried(&url, page).await?;
+        let page = retry(&url, page).await?;
         let reason = match &page.page_token {
             Some(token) if token.is_empty() => {
                 "the listing does not say where it goes on: the store does not know ListObjectsV2"
@@ -137,24 +140,25 @@ impl KeySearch<'_> {
         Err(store_error(&url, reason))
     }
 
-    fn taken(&self, objects: Vec<ObjectMeta>) -> Vec<KeyedMeta> {
-        let keyed = objects.into_iter().map(|meta| (decoded(meta.location.as_ref()), meta));
+    /// Keeps the wanted objects, with their keys as they are in the store.
+    fn filter_taken(&self, objects: Vec<ObjectMeta>) -> Vec<KeyedMeta> {
+        let keyed = objects.into_iter().map(|meta| (decode(meta.location.as_ref()), meta));
         keyed.filter(|(key, _)| !key.ends_with('/') && (self.takes)(key)).collect()
     }
 
     /// Adds a version to each found object. Answers to reads always name the content, so a HEAD
     /// request gets the ETag of an object if the listing lacks it.
-    async fn versions(&self, found: Vec<KeyedMeta>) -> Result<Vec<ListedObject>> {
+    async fn add_versions(&self, found: Vec<KeyedMeta>) -> Result<BTreeMap<String, ObjectVersion>> {
         let version = |(key, meta): KeyedMeta| async move {
             let place = self.location.with_key(&key);
             let version = match place.object_key() {
                 Ok(path) if meta.e_tag.is_none() => {
                     let head = || self.bucket.head(&path);
-                    ObjectVersion::of(&retried(&place.url(), head).await?)
+                    ObjectVersion::of(&retry(&place.url(), head).await?)
                 }
                 _ => ObjectVersion::of(&meta),
             };
-            Ok(ListedObject { key, version })
+            Ok((key, version))
         };
         let versions = futures_util::stream::iter(found).map(version);
         versions.buffer_unordered(REQUESTS).try_collect().await
@@ -191,7 +195,7 @@ mod tests {
         let bucket = Arc::new(store.map_err(|error| failed(error.to_string()))?);
         let location = &Location::parse("s3://b")?;
         let search = KeySearch { location, bucket, enters: &|_| true, takes: &|_| true };
-        wait(async { search.all().await.map(|found| found.len()) })
+        wait(async { search.find_all().await.map(|found| found.len()) })
     }
 
     #[test]

@@ -13,8 +13,8 @@ use object_store::{
     PutPayload,
 };
 
-use super::client::{Retries, Transfer, client, retried, wait};
-use super::explain::{changed, explain, store_error};
+use super::client::{Retries, Transfer, client_for, retry, wait};
+use super::explain::{changed_error, explain, store_error};
 use super::hub;
 use super::publish;
 use super::wire::get_options;
@@ -47,7 +47,7 @@ pub struct Object {
 /// Returns the size and the version of the object `url`.
 pub fn stat(url: &str) -> Result<ObjectVersion> {
     let location = Location::parse(url)?;
-    let (store, key) = (client(&location)?.store, location.object_key()?);
+    let (store, key) = (client_for(&location)?.store, location.object_key()?);
     let is_on_hub = location.scheme == Scheme::Hub;
     let of = |options: GetOptions| store.get_opts(&key, options);
     let head = || of(get_options(&location).with_head(true));
@@ -67,7 +67,7 @@ pub fn stat(url: &str) -> Result<ObjectVersion> {
     };
     let url = location.url();
     let meta = wait(async { found.await.map_err(|error| explain(&url, &error)) })?.meta;
-    Ok(if is_on_hub { hub::version(&location, meta.size) } else { ObjectVersion::of(&meta) })
+    Ok(if is_on_hub { hub::commit_version(&location, meta.size) } else { ObjectVersion::of(&meta) })
 }
 
 impl Object {
@@ -75,7 +75,7 @@ impl Object {
     pub fn new(url: &Path, version: ObjectVersion) -> Result<Self> {
         let location = Location::parse(&url.to_string_lossy())?;
         let (url, options) = (location.url(), get_options(&location));
-        let (store, is_checked) = (client(&location)?.store, location.scheme != Scheme::Hub);
+        let (store, is_checked) = (client_for(&location)?.store, location.scheme != Scheme::Hub);
         let key = location.object_key()?;
         Ok(Self { url, store, key, options, version, is_checked })
     }
@@ -95,15 +95,17 @@ impl Object {
 
     /// Waits for the bytes of `range`, which must lie in the object.
     pub(crate) fn read(&self, range: Range<u64>) -> Result<Bytes> {
-        wait(self.fetch(range))
+        wait(self.fetch_range(range))
     }
 
-    pub(crate) fn begin(&self, range: Range<u64>) -> Result<Transfer<Bytes>> {
+    /// Starts to fetch the bytes of `range`, which must lie in the object.
+    pub(crate) fn start_read(&self, range: Range<u64>) -> Result<Transfer<Bytes>> {
         let object = self.clone();
-        Transfer::spawn(async move { object.fetch(range).await })
+        Transfer::spawn(async move { object.fetch_range(range).await })
     }
 
-    async fn fetch(&self, range: Range<u64>) -> Result<Bytes> {
+    /// Fetches `range`, going on where an answer broke off.
+    async fn fetch_range(&self, range: Range<u64>) -> Result<Bytes> {
         let length = (range.end - range.start) as usize;
         let mut buffer = Vec::with_capacity(length.min(LARGEST_WINDOW as usize));
         let mut retries = Retries::default();
@@ -132,7 +134,7 @@ impl Object {
         let found = ObjectVersion::of(&answer.meta);
         let is_other = self.is_checked && found.tag != self.version.tag;
         if is_other || found.bytes != self.version.bytes {
-            return Err(changed(&self.url));
+            return Err(changed_error(&self.url));
         }
         if answer.range != requested {
             let reason = format!("answers with the bytes {:?} for {requested:?}", answer.range);
@@ -155,21 +157,22 @@ impl Object {
 }
 
 /// Writes the object `url` with `content`. Returns the content of an existing object, which is
-/// replaced only if `replaces`. Without that, of several concurrent processes one succeeds if the
-/// store supports conditional writes.
+/// replaced only if `replaces`. Else one of several processes wins, if the store can decide that.
 pub fn put(url: &str, content: &str, replaces: bool) -> Result<Option<Bytes>> {
     let location = Location::parse(url)?;
     if location.scheme == Scheme::Hub {
-        return publish::write(url, content, replaces);
+        return publish::write_file(url, content, replaces);
     }
-    let (client, key) = (client(&location)?, location.object_key()?);
+    let (client, key) = (client_for(&location)?, location.object_key()?);
     let payload = PutPayload::from(content.as_bytes().to_vec());
     if replaces {
-        return wait(retried(url, || client.store.put(&key, payload.clone()))).map(|_| None);
+        return wait(retry(url, || client.store.put(&key, payload.clone()))).map(|_| None);
     }
-    wait(retried(url, || create_or_read(client.store.as_ref(), &key, payload.clone())))
+    wait(retry(url, || create_or_read(client.store.as_ref(), &key, payload.clone())))
 }
 
+/// Creates the object `key`, or returns the content of an existing one. A store that cannot create
+/// conditionally is asked first, which is not safe against another process.
 async fn create_or_read(
     store: &dyn ObjectStore,
     key: &Key,

@@ -16,11 +16,11 @@ use bytes::Bytes;
 use object_store::HeaderValue;
 use serde_json::{Value, json};
 
-use super::client::{hub_settings, retried, runtime, wait};
-use super::download::{ask, hub_client, request_of, sha256, whole};
-use super::explain::{ANSWER, explain, failed, store_error};
-use super::hub::{files, repository};
-use super::key::encoded;
+use super::client::{hub_settings, retry, runtime, wait};
+use super::download::{ask, get_request, hub_client, read_body, sha256};
+use super::explain::{ANSWER, explain, generic_error, store_error};
+use super::hub::{id_and_revision, list_files};
+use super::key::encode;
 use super::wire::{READ_TIMEOUT, bare_client};
 use crate::location::{Location, ObjectVersion};
 use polysift_base::error::{Error, Result};
@@ -58,7 +58,7 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
     let Some(href) = upload["href"].as_str() else { return Ok(oid) };
     boundary();
     if let Some(part) = upload["header"].get("chunk_size") {
-        let part = text(part).parse().unwrap_or(0);
+        let part = as_text(part).parse().unwrap_or(0);
         let parts = place.put_parts(from, &upload["header"], part, size)?;
         let complete = json!({"oid": oid, "parts": parts}).to_string();
         place.send(href, Some((LFS, complete)))?;
@@ -72,10 +72,9 @@ pub fn upload_file(from: &Path, size: u64, url: &str) -> Result<String> {
     Ok(oid)
 }
 
-/// Commits each of `files`, which [`upload_file`] sent, that the data set of `to` does not have
-/// yet.
+/// Commits those of `files`, which [`upload_file`] sent, that the data set of `to` does not have.
 pub fn publish(to: &str, files: &[(&str, &FileStamp)]) -> Result<()> {
-    let (place, known) = (HubPlace::parse(to)?, published(to)?);
+    let (place, known) = (HubPlace::parse(to)?, list_published(to)?);
     let mut lines = Vec::new();
     for &(url, FileStamp { bytes, etag, .. }) in files {
         if known.get(url).is_none_or(|found| found.tag != *etag) {
@@ -89,9 +88,9 @@ pub fn publish(to: &str, files: &[(&str, &FileStamp)]) -> Result<()> {
 }
 
 /// Returns size and SHA-256 (of large files only) by URL of the files below `to` on a hub.
-pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
+pub fn list_published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
     let HubPlace(location) = HubPlace::parse(to)?;
-    let found = files(&location)?.into_iter().map(|file| {
+    let found = list_files(&location)?.into_iter().map(|file| {
         let tag = file.lfs["oid"].as_str().map(ToOwned::to_owned);
         (location.with_key(file.path).url(), ObjectVersion { bytes: file.size, tag })
     });
@@ -100,7 +99,7 @@ pub fn published(to: &str) -> Result<BTreeMap<String, ObjectVersion>> {
 
 /// Creates the small file `url`, and its data set if that does not exist. Returns the content of
 /// an existing file, which is replaced only if `replaces`.
-pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<Bytes>> {
+pub(super) fn write_file(url: &str, content: &str, replaces: bool) -> Result<Option<Bytes>> {
     let place = HubPlace::parse(url)?;
     place.create_repository()?;
     let (key, content) = (&place.0.key, STANDARD.encode(content));
@@ -109,12 +108,12 @@ pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<B
     let commit = |after: Option<String>| {
         place.commit(&format!("Write {key}"), &line, after.as_deref()).map(|()| None)
     };
-    let address = place.address("", &format!("/resolve/{{}}/{}", encoded(key)));
+    let address = place.address("", &format!("/resolve/{{}}/{}", encode(key)));
     let find = || place.send(&address, None).map(Some);
     let mut tries = 0..CLAIM_TRIES;
     loop {
         // The hub refuses to commit after another commit, so only one of two processes does it.
-        let head = if replaces { None } else { Some(place.head()?) };
+        let head = if replaces { None } else { Some(place.head_commit()?) };
         match find() {
             Ok(_) | Err(Error::Missing { .. }) if replaces => return commit(None),
             Err(Error::Missing { .. }) => match commit(head) {
@@ -127,6 +126,7 @@ pub(super) fn write(url: &str, content: &str, replaces: bool) -> Result<Option<B
 }
 
 impl HubPlace {
+    /// Parses the URL of a place that is written; an error offline.
     fn parse(url: &str) -> Result<Self> {
         if hub_settings().offline {
             let reason = "is not written without a network (--offline, HF_HUB_OFFLINE)";
@@ -137,7 +137,7 @@ impl HubPlace {
 
     /// Returns the data set's address below `api` with the path `rest`, where `{}` is the revision.
     fn address(&self, api: &str, rest: &str) -> String {
-        let (id, revision) = repository(&self.0);
+        let (id, revision) = id_and_revision(&self.0);
         let rest = rest.replacen("{}", revision, 1);
         format!("{}{api}/datasets/{id}{rest}", hub_settings().endpoint)
     }
@@ -149,7 +149,7 @@ impl HubPlace {
             Err(Error::Missing { .. }) => {}
             found => return found,
         }
-        let (owner, name) = repository(&self.0).0.split_once('/').unwrap_or_default();
+        let (owner, name) = id_and_revision(&self.0).0.split_once('/').unwrap_or_default();
         let wanted =
             json!({"type": "dataset", "organization": owner, "name": name, "private": true});
         let create = format!("{}/api/repos/create", hub_settings().endpoint);
@@ -157,15 +157,15 @@ impl HubPlace {
         created.map(drop).or_else(|error| find().map_err(|_| error)) // another process may be first
     }
 
-    fn head(&self) -> Result<String> {
+    /// Asks for the current commit of the branch.
+    fn head_commit(&self) -> Result<String> {
         let answer = self.send(&self.address("/api", "/revision/{}"), None)?;
         let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
         let no_commit = || store_error(&self.0.url(), "the hub does not say which commit is there");
         answer["sha"].as_str().map(ToOwned::to_owned).ok_or_else(no_commit)
     }
 
-    /// Commits `files`, given as the hub's API has them; only right after the commit `after`, if
-    /// there is one.
+    /// Commits `files`, given as the hub's API has them; if `after` is given, only right after it.
     fn commit(&self, summary: &str, files: &[Value], after: Option<&str>) -> Result<()> {
         boundary();
         let mut header = json!({"summary": summary, "description": ""});
@@ -186,7 +186,7 @@ impl HubPlace {
         let settings = HubSettings { token, ..hub_settings().clone() };
         let client = runtime().and_then(|_| hub_client(&settings))?;
         let answer = async {
-            let mut request = request_of(address, None)?;
+            let mut request = get_request(address, None)?;
             if let Some((kind, body)) = body {
                 *request.method_mut() = reqwest::Method::POST;
                 *request.body_mut() = body.into();
@@ -195,7 +195,7 @@ impl HubPlace {
                     request.headers_mut().insert("accept", HeaderValue::from_static(kind));
                 }
             }
-            ask(&client, Ok(request), whole).await
+            ask(&client, Ok(request), read_body).await
         };
         wait(async { answer.await.map_err(|error| explain(&self.0.url(), &error)) })
     }
@@ -204,7 +204,7 @@ impl HubPlace {
     fn put_parts(&self, from: &Path, header: &Value, part: u64, size: u64) -> Result<Vec<Value>> {
         let addresses = header.as_object().into_iter().flatten();
         let addresses: BTreeMap<u64, String> =
-            addresses.filter_map(|(name, to)| Some((name.parse().ok()?, text(to)))).collect();
+            addresses.filter_map(|(name, to)| Some((name.parse().ok()?, as_text(to)))).collect();
         if part == 0 || addresses.len() as u64 != size.div_ceil(part) {
             let reason = format!("the hub does not split {size} bytes into parts of {part}");
             return Err(store_error(&self.0.url(), &reason));
@@ -231,8 +231,8 @@ impl HubPlace {
         let client = client.map_err(|error| store_error(&url, &error.to_string()))?;
         let length = range.end - range.start;
         let put = || async {
-            let mut file = File::open(from).map_err(failed)?;
-            file.seek(SeekFrom::Start(range.start)).map_err(failed)?;
+            let mut file = File::open(from).map_err(generic_error)?;
+            file.seek(SeekFrom::Start(range.start)).map_err(generic_error)?;
             let mut rest = file.take(length);
             let pieces = std::iter::from_fn(move || {
                 let mut piece = Vec::new();
@@ -242,23 +242,23 @@ impl HubPlace {
             let pieces = reqwest::Body::wrap_stream(futures_util::stream::iter(pieces));
             let mut request = client.put(address).header("content-length", length).body(pieces);
             for (name, value) in headers.as_object().into_iter().flatten() {
-                request = request.header(name, text(value));
+                request = request.header(name, as_text(value));
             }
             let time = READ_TIMEOUT + Duration::from_micros(length * BYTE_MICROS);
             let answer = request.timeout(time).send().await;
-            let answer = answer.map_err(|error| failed(error.without_url()))?;
+            let answer = answer.map_err(|error| generic_error(error.without_url()))?;
             let (status, etag) = (answer.status(), answer.headers().get("etag").cloned());
             if status.is_success() {
                 return Ok(etag.and_then(|etag| etag.to_str().ok().map(ToOwned::to_owned)));
             }
             let body = answer.text().await.unwrap_or_default();
-            Err(failed(format!("{ANSWER}{status}: {body}")))
+            Err(generic_error(format!("{ANSWER}{status}: {body}")))
         };
-        wait(retried(&url, put))
+        wait(retry(&url, put))
     }
 }
 
-/// Returns the text of a header, which may be a number.
-fn text(value: &Value) -> String {
+/// Returns the text of a header's value, which may be a number.
+fn as_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned)
 }

@@ -8,9 +8,9 @@ use hf_hub::{Cache, Repo};
 use serde::Deserialize;
 
 use super::client::wait;
-use super::download::{ask, download, hub_client, local, request_of, whole};
+use super::download::{ask, cache_error, download, get_request, hub_client, read_body};
 use super::explain::{is_final, message, status};
-use super::key::encoded;
+use super::key::encode;
 use crate::location::Snapshot;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::HubSettings;
@@ -65,24 +65,24 @@ impl<'a> Repository<'a> {
         if file.split('/').any(|part| part.is_empty() || part == "." || part == "..") {
             return Err(self.error(format!("`{file}` is no path of a file in it")));
         }
-        if let Some(path) = self.cached(file) {
+        if let Some(path) = self.find_cached(file) {
             return Ok(Some(path));
         }
-        let is_absent = || self.absent(file).is_some_and(|note| note.exists());
+        let is_absent = || self.absence_note(file).is_some_and(|note| note.exists());
         if self.is_without_hub() || is_absent() {
             return Ok(None);
         }
         tracing::info!(repo = self.id, revision = self.revision, file, "downloading");
-        let url = self.url("", &format!("resolve/{{}}/{}", encoded(file)));
-        let folder = self.cache.path().join(self.repo().folder_name());
+        let url = self.url("", &format!("resolve/{{}}/{}", encode(file)));
+        let folder = self.cache.path().join(self.cache_key().folder_name());
         let downloaded = wait(async {
             let client = hub_client(self.settings)?;
             Ok(download(&client, &url, &folder, file, self.revision).await)
         })?;
         // The cache also notes which commit the revision is.
         let noted = downloaded.and_then(|(path, commit)| {
-            let noted = self.cache.repo(self.repo()).create_ref(&commit);
-            noted.map(|()| path).map_err(local(&folder))
+            let noted = self.cache.repo(self.cache_key()).create_ref(&commit);
+            noted.map(|()| path).map_err(cache_error(&folder))
         });
         match noted {
             Ok(path) => {
@@ -90,7 +90,7 @@ impl<'a> Repository<'a> {
                 Ok(Some(path))
             }
             Err(error) if status(&error) == Some(404) => {
-                if let Some(path) = self.absent(file) {
+                if let Some(path) = self.absence_note(file) {
                     // If the note cannot be written, the hub is asked again next time.
                     let folder = path.parent().unwrap_or(&path);
                     let _ =
@@ -101,7 +101,7 @@ impl<'a> Repository<'a> {
             Err(error)
                 if status(&error).is_none()
                     && !is_final(&error)
-                    && self.cached("").is_some()
+                    && self.find_cached("").is_some()
                     && !self.is_downloading.load(Ordering::Relaxed) =>
             {
                 let reason = message(&error);
@@ -119,18 +119,18 @@ impl<'a> Repository<'a> {
     }
 
     /// Returns the path of huggingface_hub's note that `file` is absent from the snapshot.
-    fn absent(&self, file: &str) -> Option<PathBuf> {
+    fn absence_note(&self, file: &str) -> Option<PathBuf> {
         // The files of a data set are on a list: one that is not there now may be there later.
         if matches!(self.kind, RepoType::Dataset) {
             return None;
         }
-        let snapshot = self.cached("")?;
+        let snapshot = self.find_cached("")?;
         let repo = snapshot.parent()?.parent()?;
         Some(repo.join(".no_exist").join(snapshot.file_name()?).join(file))
     }
 
     /// Returns the error for a required `file` that [`Repository::get`] did not find.
-    pub fn missing(&self, file: &str) -> Error {
+    pub fn missing_error(&self, file: &str) -> Error {
         self.error(if self.is_without_hub() {
             self.not_cached(&format!("`{file}`"))
         } else {
@@ -152,13 +152,13 @@ impl<'a> Repository<'a> {
         if self.settings.offline {
             // The path of a snapshot's folder is that of an empty file name.
             let folder =
-                self.cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
+                self.find_cached("").ok_or_else(|| self.error(self.not_cached("the snapshot")))?;
             let commit = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
             return Ok(Snapshot { commit, folder, files: None });
         }
         let url = self.url("api/", "revision/{}");
         let answer = wait(async {
-            let answer = ask(&hub_client(self.settings)?, request_of(&url, None), whole).await;
+            let answer = ask(&hub_client(self.settings)?, get_request(&url, None), read_body).await;
             answer.map_err(|error| self.explain(&error))
         })?;
         let info: RevisionInfo = serde_json::from_slice(&answer)
@@ -166,14 +166,14 @@ impl<'a> Repository<'a> {
         if info.sha.is_empty() || !info.sha.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
             return Err(self.error(format!("the hub says {:?} for a commit", info.sha)));
         }
-        let folder = self.cache.repo(self.repo()).pointer_path(&info.sha);
+        let folder = self.cache.repo(self.cache_key()).pointer_path(&info.sha);
         let files = info.siblings.into_iter().map(|file| file.rfilename).collect();
         Ok(Snapshot { commit: info.sha, folder, files: Some(files) })
     }
 
     /// Notes in the cache that the revision is `commit`, for [`Repository::snapshot`] offline.
-    pub fn note(&self, commit: &str) -> Result<()> {
-        let noted = self.cache.repo(self.repo()).create_ref(commit);
+    pub fn note_commit(&self, commit: &str) -> Result<()> {
+        let noted = self.cache.repo(self.cache_key()).create_ref(commit);
         noted.map_err(Error::io(&self.settings.cache, "write"))
     }
 
@@ -181,6 +181,7 @@ impl<'a> Repository<'a> {
         self.settings.offline || self.is_unreachable.load(Ordering::Relaxed)
     }
 
+    /// Says that `what` is not in the cache, and how it gets there.
     fn not_cached(&self, what: &str) -> String {
         let (noun, download) = self.noun_and_download();
         format!(
@@ -203,26 +204,29 @@ impl<'a> Repository<'a> {
         format!("{}/{api}{kind}{}/{rest}", self.settings.endpoint, self.id)
     }
 
+    /// Returns what messages call the repository, and the command that downloads it.
     fn noun_and_download(&self) -> (&'static str, String) {
-        match self.kind {
-            RepoType::Dataset => {
-                ("dataset", format!("hf download --repo-type dataset {}", self.id))
-            }
-            _ => ("model", format!("hf download {}", self.id)),
-        }
+        let (noun, option) = match self.kind {
+            RepoType::Dataset => ("dataset", "--repo-type dataset "),
+            _ => ("model", ""),
+        };
+        (noun, format!("hf download {option}{}", self.id))
     }
 
-    /// A pinned commit needs no ref file, because other tools do not write one.
-    fn cached(&self, file: &str) -> Option<PathBuf> {
-        let repo = self.cache.repo(self.repo());
+    /// Finds `file` in the snapshot of the revision; the empty name finds the folder. A pinned
+    /// commit needs no ref file, because other tools do not write one.
+    fn find_cached(&self, file: &str) -> Option<PathBuf> {
+        let repo = self.cache.repo(self.cache_key());
         let pinned = repo.pointer_path(self.revision).join(file);
         repo.get(file).or_else(|| pinned.exists().then_some(pinned))
     }
 
-    fn repo(&self) -> Repo {
+    /// Returns the name under which the cache has the repository at the revision.
+    fn cache_key(&self) -> Repo {
         Repo::with_revision(self.id.into(), self.kind, self.revision.into())
     }
 
+    /// Translates an `error` of the hub or the cache, with advice; a 404 is [`Error::Missing`].
     fn explain(&self, error: &object_store::Error) -> Error {
         let (noun, download) = self.noun_and_download();
         self.error(match status(error) {

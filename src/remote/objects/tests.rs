@@ -38,7 +38,7 @@ fn put(store: &InMemory, bytes: &[u8]) -> Result<ObjectVersion> {
 /// Reads `step` bytes of each of `streams` in turn and compares them with `bytes`; returns the
 /// maximum of bytes that were held.
 fn check(file: &RemoteFile, bytes: &[u8], streams: &[Vec<Range<u64>>], step: usize) -> u64 {
-    let file = file.ahead(streams);
+    let file = file.reading_ahead(streams);
     let mut most = 0;
     let mut left: Vec<Vec<Range<u64>>> =
         streams.iter().map(|ranges| ranges.iter().rev().cloned().collect()).collect();
@@ -97,7 +97,7 @@ fn a_size_that_is_only_claimed_takes_no_memory() {
         let object = Object::of(Arc::new(InMemory::new()) as Arc<dyn ObjectStore>, "a", version);
         let file = RemoteFile::sequential(object);
         let columns = [0, 1, 2].map(|at: u64| at << 40..(at + 1) << 40);
-        let columns = file.ahead(&columns.map(|column| vec![column]));
+        let columns = file.reading_ahead(&columns.map(|column| vec![column]));
         for file in [file, columns] {
             assert!(file.reader(0).read(&mut [0; 9]).is_err());
             assert!(file.bytes(7, 1 << 40).is_err());
@@ -115,7 +115,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
     let file = RemoteFile::sequential(file_object(&store, &file));
     let mut read = Vec::new();
     assert!(file.reader(0).read_to_end(&mut read).is_err());
-    let failure = file.failure().or(Error::Stopped);
+    let failure = file.failure.take_or(Error::Stopped);
     assert!(failure.exit_code() == 65 && failure.to_string().contains("changed"), "{failure}");
     assert!(read.is_empty());
     Ok(())
@@ -123,7 +123,7 @@ fn an_object_that_changed_is_not_read() -> Result<()> {
 
 /// Returns an object with the version for which `file` was opened.
 fn file_object(store: &Arc<InMemory>, file: &RemoteFile) -> Object {
-    let version = ObjectVersion { bytes: file.size(), tag: Some("0".into()) };
+    let version = ObjectVersion { bytes: file.size, tag: Some("0".into()) };
     Object::of(Arc::clone(store) as Arc<dyn ObjectStore>, "a", version)
 }
 
@@ -145,7 +145,7 @@ fn an_object_without_bytes_is_an_empty_file() -> Result<()> {
     let mut read = Vec::new();
     let whole = RemoteFile::sequential(object.clone()).reader(0).read_to_end(&mut read);
     assert!(whole.is_ok_and(|length| length == 0));
-    assert_eq!(RemoteFile::open(object)?.size(), 0);
+    assert_eq!(RemoteFile::open(object)?.size, 0);
     Ok(())
 }
 

@@ -1,8 +1,7 @@
 //! Writes objects that appear whole or not at all: in parts, completed at the end.
 //!
 //! At most [`PARTS_ON_THEIR_WAY`] sent parts and the current one are in memory. Dropping an upload
-//! aborts it. Parts of a killed process are invisible until the store's rule for incomplete uploads
-//! deletes them.
+//! aborts it. Parts of a killed process are invisible, and a rule of the store deletes them.
 
 use std::collections::VecDeque;
 use std::io;
@@ -14,9 +13,9 @@ use object_store::multipart::PartId;
 use object_store::path::Path as Key;
 use object_store::{Error as StoreError, MultipartId, ObjectMeta, ObjectStoreExt, PutPayload};
 
-use super::client::{Bucket, Transfer, client, retried, runtime, wait};
-use super::hub::repository;
-use super::key::for_client;
+use super::client::{Bucket, Transfer, client_for, retry, runtime, wait};
+use super::hub::id_and_revision;
+use super::key::client_key;
 use crate::location::{Location, ObjectVersion, Scheme};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::is_repository_id;
@@ -46,7 +45,7 @@ pub fn upload(path: &Path, failure: &FirstError) -> Result<Box<dyn NewFile>> {
     let url = path.to_string_lossy().into_owned();
     let location = Location::parse(&url)?;
     check_writable(&location)?;
-    let (bucket, key) = (client(&location)?.bucket()?, location.object_key()?);
+    let (bucket, key) = (client_for(&location)?.bucket()?, location.object_key()?);
     boundary();
     let (part, arrived, on_their_way) = (Vec::new(), Vec::new(), VecDeque::new());
     let (hasher, id, failure) = (blake3::Hasher::new(), None, failure.clone());
@@ -58,16 +57,16 @@ impl NewFile for Upload {
         boundary();
         let etag = if let Some(id) = self.id.clone() {
             if !self.part.is_empty() {
-                self.send()?;
+                self.send_part()?;
             }
             while let Some(first) = self.on_their_way.pop_front() {
                 self.arrived.push(first.wait()?);
             }
             boundary();
-            wait(self.complete(&id))?
+            wait(self.complete_multipart(&id))?
         } else {
             let whole = PutPayload::from(std::mem::take(&mut self.part));
-            wait(retried(&self.url, || self.bucket.put(&self.key, whole.clone())))?.e_tag
+            wait(retry(&self.url, || self.bucket.put(&self.key, whole.clone())))?.e_tag
         };
         boundary();
         self.id = None; // nothing is left to abort
@@ -79,7 +78,7 @@ impl NewFile for Upload {
 
 impl Upload {
     /// Sends the current part; waits first if the maximum number of parts is being sent.
-    fn send(&mut self) -> Result<()> {
+    fn send_part(&mut self) -> Result<()> {
         boundary();
         if self.on_their_way.len() == PARTS_ON_THEIR_WAY
             && let Some(first) = self.on_their_way.pop_front()
@@ -89,22 +88,22 @@ impl Upload {
         let (url, key, bucket) = (self.url.clone(), self.key.clone(), Arc::clone(&self.bucket));
         let id = match &self.id {
             Some(id) => id.clone(),
-            None => self.id.insert(wait(retried(&url, || bucket.create_multipart(&key)))?).clone(),
+            None => self.id.insert(wait(retry(&url, || bucket.create_multipart(&key)))?).clone(),
         };
         let part = PutPayload::from(std::mem::take(&mut self.part));
         let index = self.arrived.len() + self.on_their_way.len();
         let sent = Transfer::spawn(async move {
-            retried(&url, || bucket.put_part(&key, &id, index, part.clone())).await
+            retry(&url, || bucket.put_part(&key, &id, index, part.clone())).await
         })?;
         self.on_their_way.push_back(sent);
         Ok(())
     }
 
     /// Completes the object from the parts that arrived, and returns its ETag.
-    async fn complete(&self, id: &MultipartId) -> Result<Option<String>> {
+    async fn complete_multipart(&self, id: &MultipartId) -> Result<Option<String>> {
         let before = self.bucket.head(&self.key).await;
         let complete = || self.bucket.complete_multipart(&self.key, id, self.arrived.clone());
-        let completed = retried(&self.url, complete).await;
+        let completed = retry(&self.url, complete).await;
         let Err(error @ (Error::Missing { .. } | Error::Service { .. })) = completed else {
             return completed.map(|stored| stored.e_tag);
         };
@@ -130,7 +129,8 @@ pub fn check_destination(url: &str) -> Result<()> {
         return location.object_key().map(drop);
     }
     let is_plain = location.url() == url.trim_end_matches('/') && !location.key.contains("//");
-    if is_plain && is_repository_id(repository(&location).0) && for_client(&location.key).is_ok() {
+    let (id, _) = id_and_revision(&location);
+    if is_plain && is_repository_id(id) && client_key(&location.key).is_ok() {
         return Ok(());
     }
     Err(Error::config(url, "is no place in a data set (OWNER/NAME) of a hub"))
@@ -153,7 +153,7 @@ impl io::Write for Upload {
         self.part.extend_from_slice(&buffer[..length]);
         self.hasher.update(&buffer[..length]);
         if self.part.len() == PART_BYTES {
-            let sent = self.send();
+            let sent = self.send_part();
             self.failure.keep(sent)?;
         }
         Ok(length)

@@ -13,8 +13,8 @@ use object_store::{ClientOptions, GetOptions, HeaderValue};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
-use super::explain::failed;
-use super::key::{decoded, escaped_listing};
+use super::explain::generic_error;
+use super::key::{decode, escape_listing};
 use crate::location::{Location, Scheme};
 use polysift_base::io::with_secrets;
 
@@ -26,6 +26,7 @@ pub(super) struct Connector;
 #[derive(Clone)]
 struct Exactly(String);
 
+/// Returns the options of a read: on a web server the exact URL, with its secrets.
 pub(super) fn get_options(location: &Location) -> GetOptions {
     let mut options = GetOptions::default();
     if location.scheme == Scheme::Http {
@@ -53,7 +54,7 @@ pub(super) const READ_TIMEOUT: Duration = Duration::from_mins(1);
 impl HttpConnector for WebConnector {
     fn connect(&self, _options: &ClientOptions) -> object_store::Result<HttpClient> {
         let client = bare_client(self.allows_http).read_timeout(READ_TIMEOUT).build();
-        let client = HttpClient::new(client.map_err(failed)?);
+        let client = HttpClient::new(client.map_err(generic_error)?);
         Ok(HttpClient::new(Wire { client, follows: true, token: self.token.clone() }))
     }
 }
@@ -103,8 +104,9 @@ impl HttpService for Wire {
 }
 
 impl Wire {
+    /// Sends `request` to its exact URL, if it has one, and prepares the answer for the client.
     async fn send(&self, mut request: HttpRequest) -> Result<HttpResponse, HttpError> {
-        let is_exact = address(&mut request)?;
+        let is_exact = set_address(&mut request)?;
         let query = request.uri().query().unwrap_or_default();
         let is_listing =
             !is_exact && query.split('&').any(|part| part == "list-type=2" || part == "comp=list");
@@ -118,14 +120,14 @@ impl Wire {
         let (head, body) = answer.into_parts();
         let body = body.bytes().await?;
         let body = match std::str::from_utf8(&body) {
-            Ok(listing) => escaped_listing(listing).into(),
+            Ok(listing) => escape_listing(listing).into(),
             Err(_) => body.into(), // the client reports this
         };
         Ok(HttpResponse::from_parts(head, body))
     }
 
-    /// Sends `request`, and follows redirects. reqwest 0.13.5 removes a password only for the first
-    /// request to another host, so a second redirect would reveal it to that host.
+    /// Sends `request` and, if [`Self::follows`], follows redirects. reqwest 0.13.5 removes a
+    /// password only for the first request to another host; a second redirect would reveal it.
     async fn execute(&self, request: HttpRequest) -> Result<HttpResponse, HttpError> {
         if !self.follows {
             return self.client.execute(request).await;
@@ -162,9 +164,8 @@ impl Wire {
     }
 }
 
-/// Sends `request` to the exact URL, if there is one, and moves a password in the URL to the
-/// header. Returns true if there is an exact URL.
-fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
+/// Gives `request` its exact URL, and returns whether it has one; moves a password to the header.
+fn set_address(request: &mut HttpRequest) -> Result<bool, HttpError> {
     let exact = request.extensions_mut().remove::<Exactly>();
     let is_exact = exact.is_some();
     let text = exact.map_or_else(|| request.uri().to_string(), |Exactly(url)| url);
@@ -173,8 +174,8 @@ fn address(request: &mut HttpRequest) -> Result<bool, HttpError> {
         return Ok(false);
     }
     let mut url = reqwest::Url::parse(&text).map_err(|e| wrong(&e.to_string()))?;
-    let user = decoded(url.username());
-    let password = url.password().map(decoded);
+    let user = decode(url.username());
+    let password = url.password().map(decode);
     if url.set_username("").is_err() || url.set_password(None).is_err() {
         return Err(wrong("the URL has no host"));
     }

@@ -161,7 +161,7 @@ impl<'a> TrainedPass<'a> {
                 let (name, index) = (&shard.name, marker.files.len());
                 let path = run.path(format!("cascade/scores/{name}/part-{index:05}.parquet"));
                 context.check_held()?;
-                let stamp = write_scores(&path, &scores, config.parts.zstd)?;
+                let stamp = write_scores(&path, &scores, None, config.parts.zstd)?;
                 marker.files.push(run.file(&path, rows, stamp));
                 marker.rows += rows;
             }

@@ -9,7 +9,7 @@ use super::full_run::{FullRun, cost, logit, scores};
 use crate::draw::draw_texts;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
-use polysift_base::metrics::rank;
+use polysift_base::metrics::rank_bound;
 use polysift_config::{Chunks, Rate};
 use polysift_corpus::Context;
 use polysift_data::parts::round_to;
@@ -48,7 +48,8 @@ pub(super) fn heads_of(kept: &[Kept]) -> BTreeSet<&str> {
 /// Returns the widened rate: with confidence 1 − `risk`, it keeps a superset of the documents that
 /// `rate` of the whole language keeps of a pilot of `n` documents.
 fn pilot_rate(n: u64, rate: Rate, risk: f64) -> Result<Rate> {
-    let share = (rank(n, rate.as_f64(), risk) as f64 / n.max(1) as f64).clamp(rate.as_f64(), 1.0);
+    let share =
+        (rank_bound(n, rate.as_f64(), risk) as f64 / n.max(1) as f64).clamp(rate.as_f64(), 1.0);
     let text = format!("{share:.12}");
     text.parse().map_err(|reason: String| Error::shape("pilot_rate", reason))
 }

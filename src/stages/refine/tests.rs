@@ -176,7 +176,7 @@ impl Noisy {
                             DocumentScore::new(logit, output)
                         });
                     }
-                    let stamp = write_scores(&path, &rows, 1)?;
+                    let stamp = write_scores(&path, &rows, None, 1)?;
                     marker.files[index] = PartFile { stamp, ..marker.files[index].clone() };
                 }
                 self.run.mark_shard(Stage::Score, &key, &marker)?;

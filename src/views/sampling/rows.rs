@@ -37,7 +37,7 @@ impl EarlierRounds {
         for file in files {
             let mut reader = DocumentReader::open(file, &config)?;
             while let Some(batch) = reader.next_batch(READ_ROWS)? {
-                earlier.ids.extend((0..batch.len()).map(|i| batch.id(i).to_owned()));
+                earlier.ids.extend((0..batch.len()).map(|i| batch.get(i).id.to_owned()));
                 earlier.texts.extend(batch.texts().map(|(_, text)| blake3::hash(text.as_bytes())));
             }
         }

@@ -8,7 +8,7 @@ use super::*;
 
 fn export_schema(input: &Schema, spec: &ExportSpec, path: &Path) -> Result<SchemaRef> {
     let columns = ExportColumns::new(&Arc::new(input.clone()), spec, path)?;
-    Ok(Arc::clone(columns.schema()))
+    Ok(Arc::clone(&columns.schema))
 }
 
 fn names(schema: &Schema) -> Vec<&str> {

@@ -127,7 +127,7 @@ fn row_groups_end_at_25_000_rows() -> Result<(), Box<dyn StdError>> {
     let rows = rows_of(&vec![1; GROUP_ROWS + 1], 1, &[0]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;
     let part = PartReader::open(&path)?;
-    let lens = part.footer().row_groups().iter().map(RowGroupMetaData::num_rows);
+    let lens = part.footer.metadata().row_groups().iter().map(RowGroupMetaData::num_rows);
     assert!(lens.eq([25_000, 1]));
     assert_eq!(read_embeddings(&path)?, rows);
     Ok(())
@@ -140,7 +140,7 @@ fn embedding_values_are_stream_split_without_a_dictionary() -> Result<(), Box<dy
     for dtype in DTYPES {
         write_embeddings(&path, &rows_of(&[3; 40], 16, &[1, 2, 3]), dtype, 1)?;
         let part = PartReader::open(&path)?;
-        let group = part.footer().row_group(0);
+        let group = part.footer.metadata().row_group(0);
         let leaf = group.columns().last().ok_or("no columns")?;
         assert_eq!(leaf.column_path().string(), "embeddings.list.element.list.element");
         assert!(leaf.encodings().any(|e| e == parquet::basic::Encoding::BYTE_STREAM_SPLIT));
@@ -172,7 +172,7 @@ fn a_file_that_is_no_embedding_part_is_an_error_that_names_it() -> Result<(), Bo
     assert!(matches!(read_embeddings(&path), Err(Error::Missing { .. })));
     std::fs::write(&path, b"PAR1 not really")?;
     assert!(matches!(read_embeddings(&path), Err(Error::Decode { .. })));
-    write_scores(&path, &crate::parts::ScoreRows::default(), 1)?;
+    write_scores(&path, &crate::parts::ScoreRows::default(), None, 1)?;
     assert!(matches!(read_embeddings(&path), Err(Error::Corrupt { .. })));
     let rows = rows_of(&[1; 100], 8, &[1, 2, 3, 4]);
     write_embeddings(&path, &rows, EmbeddingDtype::F32, 1)?;
