@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(code) => code,
         Err(error) => {
-            cli::printer::error(&error.report());
+            cli::printer::print_error(&error.report());
             cli::signals::requeue(stop, error.exit_code(), began.elapsed());
             ExitCode::from(error.exit_code())
         }

@@ -13,11 +13,11 @@ use polysift::input::{DocumentStream, StreamDocument};
 use polysift::io::without_byte_order_mark;
 use polysift::progress::Stop;
 use polysift::run::RunDir;
-use polysift::views::evaluate::{Annotation, Annotator, TextScorer, heads_of};
+use polysift::views::evaluate::{Annotation, Annotator, TextScorer, find_heads};
 use polysift::{Error, Result};
 
 use super::printer;
-use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, hub, resolve};
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, resolve, set_hub};
 
 const STDIN: &str = "standard input";
 const BLOCK_DOCUMENTS: usize = 1024;
@@ -67,6 +67,7 @@ enum Format {
 
 type Parsed = Result<StreamDocument, (u64, String)>;
 
+/// Annotates all of standard input; documents that cannot be are reported, at the end as an error.
 pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
     let run = args.run_directory.clone().or_else(|| args.base.run.clone());
     let base = BaseArgs { run, ..args.base.clone() };
@@ -95,12 +96,12 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
         };
         return Err(Error::config("--run", format!("{fault} name heads (`--head NAME=PATH`)")));
     }
-    let hub = hub(args.encoder.offline);
-    let heads = heads_of(&config, run.as_ref())?;
+    let hub = set_hub(args.encoder.offline);
+    let heads = find_heads(&config, run.as_ref())?;
     let chunks_of_heads = args.encoder.chunks.is_none() && run.is_none() && base.config.is_none();
     let scorer = TextScorer::open(&heads, &config, run.as_ref(), chunks_of_heads, (&hub, stop))?;
     let annotator = Annotator::open(scorer, run.as_ref())?;
-    let documents = read(args, &config, &annotator, stop)?;
+    let documents = start_reading(args, &config, &annotator, stop)?;
     let (mut first_bad, mut num_bad) = (None, 0);
     while let Some(block) = next_block(&documents, stop)? {
         let (mut documents, mut rejects) = (Vec::new(), Vec::new());
@@ -121,11 +122,11 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
         }
         rejects.sort_by_key(|(row, _)| *row);
         for (row, reason) in rejects {
-            printer::complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
+            printer::print_complaint(&format!("{STDIN}: line {}: {reason}", row + 1));
             num_bad += 1;
             first_bad.get_or_insert((row, reason));
         }
-        printer::bytes(&lines);
+        printer::print_bytes(&lines);
     }
     first_bad.map_or(Ok(()), |(row, reason)| {
         Err(Error::Row { path: STDIN.into(), row: row + 1, reason, count: num_bad })
@@ -133,7 +134,8 @@ pub(crate) fn run(args: &AnnotateArgs, stop: &Stop) -> Result<()> {
 }
 
 /// Starts a thread that reads the input; the thread ends with the input or with the program.
-fn read(
+/// Waits for the first bytes, which tell the format, and for all of a single text.
+fn start_reading(
     args: &AnnotateArgs,
     config: &RunConfig,
     annotator: &Annotator<'_>,
@@ -179,7 +181,7 @@ fn read(
     }
     let name = Path::new(STDIN);
     let mut stream =
-        DocumentStream::new(Box::new(input), name, &config.input, language, &annotator.columns());
+        DocumentStream::new(Box::new(input), name, &config.input, language, &annotator.columns);
     std::thread::spawn(move || {
         while let Some(next) = stream.next_document().transpose() {
             let is_over = next.is_err();
@@ -207,7 +209,7 @@ fn read_text(input: impl Read, max_bytes: u64) -> Result<String> {
     })
 }
 
-/// Returns the documents that have arrived; `None` at the end of the input.
+/// Waits for documents and returns those that have arrived; `None` at the end of the input.
 fn next_block(documents: &Receiver<Result<Parsed>>, stop: &Stop) -> Result<Option<Vec<Parsed>>> {
     stop.check()?;
     let (mut block, mut bytes) = (Vec::new(), 0);

@@ -31,6 +31,7 @@ pub(crate) struct CardArgs {
 }
 
 impl CardArgs {
+    /// Prints the card of the run in `context`, or the facts for it.
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Self { run, config, set, template, json } = self;
         let (config, run, set) = (config.clone(), Some(run.path().to_owned()), set.clone());
@@ -40,9 +41,9 @@ impl CardArgs {
         let settings = CardConfig { template: template.or(settings.template.clone()), ..settings };
         let facts = card_facts(context, &settings)?;
         if *json {
-            printer::json(&facts);
+            printer::print_json(&facts);
         } else {
-            printer::bytes(render_card(&settings, Some(&facts))?.as_bytes());
+            printer::print_bytes(render_card(&settings, Some(&facts))?.as_bytes());
         }
         Ok(())
     }

@@ -12,9 +12,9 @@ use polysift::dataset::{
 use polysift::decontamination::TaskCounts;
 use polysift::progress::Stop;
 
-use super::printer::{cells, line, titled_table};
+use super::printer::{cells, print_line, print_table};
 use super::progress::Display;
-use super::settings::hub;
+use super::settings::set_hub;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum DatasetCommand {
@@ -29,7 +29,7 @@ pub(crate) enum DatasetCommand {
 pub(crate) fn run(command: &DatasetCommand, stop: &Stop, display: &Display) -> Result<()> {
     let (cards, out) = match command {
         DatasetCommand::Mkc(request) => {
-            (build_mkc(request, &hub(request.offline), stop, display)?, &request.out)
+            (build_mkc(request, &set_hub(request.offline), stop, display)?, &request.out)
         }
         DatasetCommand::Toxicity(request) => (vec![build_toxicity(request, stop)?], &request.out),
         DatasetCommand::Benchmarks(request) => {
@@ -41,7 +41,7 @@ pub(crate) fn run(command: &DatasetCommand, stop: &Stop, display: &Display) -> R
         }
     };
     if !display.quiet {
-        print(&cards, out);
+        print_cards(&cards, out);
     }
     Ok(())
 }
@@ -51,11 +51,11 @@ fn print_tasks(tasks: &[TaskCounts], out: &Path) {
     let row = |task: &TaskCounts| {
         cells([&task.task, &task.items, &task.not_covered, &task.ngrams, &task.subtracted])
     };
-    titled_table(titles, tasks.iter().map(row));
-    line(&format!("\nindex: {}", out.display()));
+    print_table(titles, tasks.iter().map(row));
+    print_line(&format!("\nindex: {}", out.display()));
 }
 
-fn print(cards: &[DatasetCard], out: &Path) {
+fn print_cards(cards: &[DatasetCard], out: &Path) {
     let sources = cards.iter().flat_map(|card| {
         card.sources.iter().map(|(name, source)| {
             let dropped = source.dropped.iter().map(|(reason, n)| format!("{n} {reason}"));
@@ -63,13 +63,13 @@ fn print(cards: &[DatasetCard], out: &Path) {
             cells([&card.language, name, &source.rows, &source.kept, &dropped])
         })
     });
-    titled_table(["language", "source", "rows", "kept", "dropped"], sources);
-    line("");
+    print_table(["language", "source", "rows", "kept", "dropped"], sources);
+    print_line("");
     let files = cards.iter().flat_map(|card| {
         card.samples
             .iter()
             .map(|(name, sizes)| cells([&card.language, name, &sizes.positive, &sizes.negative]))
     });
-    titled_table(["language", "file", "positive", "negative"], files);
-    line(&format!("\nsamples and cards: {}", out.display()));
+    print_table(["language", "file", "positive", "negative"], files);
+    print_line(&format!("\nsamples and cards: {}", out.display()));
 }

@@ -8,16 +8,16 @@ use super::printer::{self, cells, or_dash};
 
 const GIB: f64 = 1_073_741_824.0;
 
-/// Prints every GPU, usable or not.
-pub(crate) fn devices(as_json: bool) {
+/// Prints every GPU, usable or not, and what `--device auto` takes.
+pub(crate) fn print_devices(as_json: bool) {
     let found = gpus();
     let usable = found.as_ref().map_err(Clone::clone).and_then(|gpus| usable(gpus));
     let problem = usable.as_ref().err().map(ToString::to_string);
     let auto = Placement::auto(usable.unwrap_or_default());
     let gpus = found.unwrap_or_default();
     if as_json {
-        printer::json(&json!({
-            "gpus": gpus.iter().map(describe).collect::<Vec<_>>(),
+        printer::print_json(&json!({
+            "gpus": gpus.iter().map(describe_gpu).collect::<Vec<_>>(),
             "problem": problem,
             "auto": {"device": auto.to_string(), "precision": auto.precision},
         }));
@@ -25,13 +25,13 @@ pub(crate) fn devices(as_json: bool) {
     }
     if !gpus.is_empty() {
         let titles = ["device", "name", "capability", "free", "memory", "usable"];
-        printer::titled_table(titles, gpus.iter().map(row));
+        printer::print_table(titles, gpus.iter().map(gpu_cells));
     }
     // If there are GPUs, the table says why one cannot be used.
     if let Some(problem) = problem.filter(|_| gpus.is_empty()) {
-        printer::line(&format!("no GPU can be used: {problem}"));
+        printer::print_line(&format!("no GPU can be used: {problem}"));
     }
-    printer::line(&format!("--device auto takes {auto}, in {}", auto.precision));
+    printer::print_line(&format!("--device auto takes {auto}, in {}", auto.precision));
 }
 
 fn capability(gpu: &Gpu) -> String {
@@ -39,7 +39,7 @@ fn capability(gpu: &Gpu) -> String {
     format!("{major}.{minor}")
 }
 
-fn describe(gpu: &Gpu) -> Value {
+fn describe_gpu(gpu: &Gpu) -> Value {
     json!({
         "device": format!("cuda:{}", gpu.info.ordinal),
         "name": gpu.info.name,
@@ -51,7 +51,7 @@ fn describe(gpu: &Gpu) -> Value {
     })
 }
 
-fn row(gpu: &Gpu) -> Vec<String> {
+fn gpu_cells(gpu: &Gpu) -> Vec<String> {
     let gib = |bytes: u64| format!("{:.1} GiB", bytes as f64 / GIB);
     let (device, free) = (format!("cuda:{}", gpu.info.ordinal), gpu.free_bytes.as_ref());
     let usable = free.map_or_else(ToString::to_string, |_| "yes".to_owned());

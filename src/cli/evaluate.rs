@@ -21,8 +21,8 @@ use polysift::views::evaluate::{
 };
 use polysift::{Error, Result};
 
-use super::printer::{line, show, titled_table};
-use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, hub, resolve};
+use super::printer::{print_line, print_table, print_value};
+use super::settings::{BaseArgs, ColumnArgs, EncoderArgs, SettingsArgs, resolve, set_hub};
 
 const RETENTION: &str = "0.1";
 const INCLUSION_PROBABILITY: &str = "inclusion_probability";
@@ -113,9 +113,10 @@ fn check_flags(args: &EvaluateArgs) -> Result<()> {
     Ok(())
 }
 
+/// Evaluates heads on labelled texts or, without any, compares the heads of a run; prints a report.
 pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> Result<()> {
     check_flags(args)?;
-    let heads = named_heads(&args.heads)?;
+    let heads = name_heads(&args.heads)?;
     let settings = SettingsArgs {
         base: args.base.clone(),
         head: heads.iter().map(|(name, path)| format!("{name}={path}")).collect(),
@@ -125,7 +126,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
     };
     let config = resolve(&settings)?;
     let run = args.base.run.as_deref().map(RunDir::open).transpose()?;
-    let hub = hub(args.encoder.offline);
+    let hub = set_hub(args.encoder.offline);
     if let (Some(run), true) = (&run, args.data.is_empty()) {
         if !heads.is_empty() {
             let reason = "labelled texts are needed to evaluate it; a run without --data is about the \
@@ -141,14 +142,14 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
                         are compared with each other, which takes two";
             report.notes.push(note.to_owned());
         }
-        return put_out(args, &report);
+        return write_and_print(args, &report);
     }
-    let chosen = chosen_heads(args, &heads, &config, run.is_some())?;
+    let chosen = choose_heads(args, &heads, &config, run.is_some())?;
     let mut report = evaluate(&Setup {
         config: &config,
         heads: &chosen,
         run: run.as_ref(),
-        files: &files(args)?,
+        files: &find_files(args)?,
         columns: SampleColumns {
             labels: args.label_column.iter().map(String::as_str).collect(),
             kind: LabelKind::Any,
@@ -162,7 +163,7 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
         chunks_of_heads: args.encoder.chunks.is_none()
             && run.is_none()
             && args.base.config.is_none(),
-        rules: &rules(args, &chosen)?,
+        rules: &parse_rules(args, &chosen)?,
         rates: &args.rates,
         top: args.top,
         hub: &hub,
@@ -175,14 +176,14 @@ pub(crate) fn run(args: &EvaluateArgs, stop: &Stop, progress: &dyn Progress) -> 
             "all heads ({names}) are judged by the same labels; name its head with --head NAME"
         ));
     }
-    put_out(args, &report)
+    write_and_print(args, &report)
 }
 
-fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
+fn write_and_print(args: &EvaluateArgs, report: &Report) -> Result<()> {
     if let Some(path) = &args.out {
         write_json(path, report)?;
     }
-    show(args.json, report, print_report);
+    print_value(args.json, report, print_report);
     Ok(())
 }
 
@@ -190,7 +191,7 @@ fn put_out(args: &EvaluateArgs, report: &Report) -> Result<()> {
 fn print_report(report: &Report) {
     if report.texts > 0 {
         let SkippedRows { without_text, without_label, malformed } = report.skipped;
-        line(&format!(
+        print_line(&format!(
             "{} labelled texts; left out: {without_text} rows without text, {without_label} without a label, \
              {malformed} malformed",
             report.texts
@@ -198,23 +199,23 @@ fn print_report(report: &Report) {
     }
     if let Some(encoder) = &report.encoder {
         let (model, device, precision) = (&encoder.model, &encoder.device, &encoder.precision);
-        line(&format!("embedded by {model} on {device} in {precision}"));
+        print_line(&format!("embedded by {model} on {device} in {precision}"));
     }
     let has_one_language = report.heads.windows(2).all(|two| two[0].language == two[1].language);
     let is_shown = |texts: &str| has_one_language || texts == EVERYTHING;
     let measures = report.measures.iter().filter(|row| is_shown(&row.group.texts));
-    section("Separation of the classes", measures);
-    section("Grades", report.grades.iter().filter(|row| is_shown(&row.group.texts)));
-    section("Decisions", report.decisions.iter().filter(|row| row.group.texts == EVERYTHING));
-    section("Selections, estimated for the documents of the run", report.selections.iter());
-    section("Agreement of the heads", report.agreement.iter());
+    print_section("Separation of the classes", measures);
+    print_section("Grades", report.grades.iter().filter(|row| is_shown(&row.group.texts)));
+    print_section("Decisions", report.decisions.iter().filter(|row| row.group.texts == EVERYTHING));
+    print_section("Selections, estimated for the documents of the run", report.selections.iter());
+    print_section("Agreement of the heads", report.agreement.iter());
     for note in &report.notes {
-        line(&format!("\nnote: {note}"));
+        print_line(&format!("\nnote: {note}"));
     }
 }
 
 /// Prints rows as a table under `title` and the field names; prints nothing without rows.
-fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
+fn print_section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
     let fields = |row: T| {
         let Ok(Value::Object(mut fields)) = serde_json::to_value(row) else { return None };
         fields.retain(|_, value| !value.is_array()); // tables of their own, in the JSON only
@@ -222,13 +223,13 @@ fn section<T: Serialize>(title: &str, rows: impl Iterator<Item = T>) {
     };
     let objects: Vec<_> = rows.filter_map(fields).collect();
     let Some(first) = objects.first() else { return };
-    line(&format!("\n{title}"));
+    print_line(&format!("\n{title}"));
     let names = first.keys().map(|name| name.replace('_', " "));
-    titled_table(names, objects.iter().map(|fields| fields.values().map(cell).collect()));
+    print_table(names, objects.iter().map(|fields| fields.values().map(format_cell).collect()));
 }
 
 /// Formats a value: fractions with four digits, `-` for an undefined value.
-fn cell(value: &Value) -> String {
+fn format_cell(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) => text.clone(),
@@ -239,13 +240,13 @@ fn cell(value: &Value) -> String {
     }
 }
 
-/// Returns the names and paths of the heads, in the order of the arguments.
-fn named_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
+/// Returns names and paths of the heads `typed`, in order; two heads of one name are an error.
+fn name_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
     let mut heads: Vec<(String, String)> = Vec::new();
     for text in typed {
         let (name, path) = match text.split_once('=') {
             Some((name, path)) if is_language_code(name) => (name.to_owned(), path),
-            _ => (name_of(Path::new(text)), text.as_str()),
+            _ => (head_name_of(Path::new(text)), text.as_str()),
         };
         if heads.iter().any(|(known, _)| *known == name) {
             let reason = format!("two heads are called `{name}`; name them (NAME=PATH)");
@@ -257,7 +258,7 @@ fn named_heads(typed: &[String]) -> Result<Vec<(String, String)>> {
 }
 
 /// Returns the name of a head's file, or of its folder as in `heads/quality/fra_Latn.safetensors`.
-fn name_of(path: &Path) -> String {
+fn head_name_of(path: &Path) -> String {
     let text = |part: Option<&std::ffi::OsStr>| {
         part.map(|part| part.to_string_lossy().into_owned()).unwrap_or_default()
     };
@@ -273,7 +274,8 @@ fn name_of(path: &Path) -> String {
 }
 
 /// Returns the heads to evaluate: those given as arguments, else those of `--head`, else all.
-fn chosen_heads(
+/// Without a run, a head that only a run can provide is an error.
+fn choose_heads(
     args: &EvaluateArgs,
     typed: &[(String, String)],
     config: &RunConfig,
@@ -296,7 +298,8 @@ fn chosen_heads(
     }
 }
 
-fn files(args: &EvaluateArgs) -> Result<Vec<InputFile>> {
+/// Finds the files of labelled texts; it is an error if there are none or `--out` is one of them.
+fn find_files(args: &EvaluateArgs) -> Result<Vec<InputFile>> {
     let files = discover(&args.data, Path::new("."))?;
     if files.is_empty() {
         return Err(Error::config("--data", "matches no file"));
@@ -311,7 +314,10 @@ fn files(args: &EvaluateArgs) -> Result<Vec<InputFile>> {
 }
 
 /// Returns the rules of the flags; without flags and without a run, the default retention.
-fn rules(args: &EvaluateArgs, heads: &BTreeMap<String, HeadConfig>) -> Result<Vec<DecisionRule>> {
+fn parse_rules(
+    args: &EvaluateArgs,
+    heads: &BTreeMap<String, HeadConfig>,
+) -> Result<Vec<DecisionRule>> {
     let rates = |flag: &str, text: &str| -> Result<Vec<Rate>> {
         let rate = |rate: &str| rate.parse().map_err(|reason: String| Error::config(flag, reason));
         text.split(',').map(rate).collect()

@@ -11,7 +11,7 @@ use polysift::io::{list, write_atomic};
 use polysift::{Error, Result};
 
 use super::printer::{self, cells, or_dash};
-use super::settings::hub;
+use super::settings::set_hub;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum HeadCommand {
@@ -31,10 +31,11 @@ pub(crate) enum HeadCommand {
     },
 }
 
+/// Converts all heads, then writes them and, unless `quiet`, prints what they are.
 pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     let HeadCommand::Import { files, out, request } = command;
     // All files are read before a head is written, so that one bad file leaves nothing behind.
-    let (files, hub) = (head_files(files)?, hub(false));
+    let (files, hub) = (list_head_files(files)?, set_hub(false));
     let one_file = out.extension().is_some_and(|e| e == "safetensors");
     if files.len() > 1 && (one_file || request.language.is_some()) {
         let (name, reason) = if one_file {
@@ -50,7 +51,7 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     let mut heads: BTreeMap<PathBuf, (&Path, Head)> = BTreeMap::new();
     for file in &files {
         let head = import(file, request, &hub)?;
-        let path = if one_file { out.clone() } else { path_in(out, file, &head)? };
+        let path = if one_file { out.clone() } else { head_path(out, file, &head)? };
         if let Some((other, _)) = heads.insert(path, (file, head)) {
             let reason =
                 format!("{} and {} have the same language", other.display(), file.display());
@@ -70,13 +71,14 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
                 (spec.layers_in_words(), format!("{:?}", spec.chunk).to_lowercase());
             cells([&file, &card.head, &language, &layers, &spec.output, &chunk, &path])
         });
-        printer::titled_table(titles, rows);
+        printer::print_table(titles, rows);
     }
     Ok(())
 }
 
-/// Returns the files that `paths` name; files of a directory are sorted by name.
-fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+/// Lists the heads that `paths` name: files, and directories with a model for classification. Files
+/// of other directories are sorted by name.
+fn list_head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         if !path.is_dir() || is_classifier(path) {
@@ -98,7 +100,8 @@ fn head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-fn path_in(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
+/// Returns the path of `head` in the folder `out`: its language, without which there is an error.
+fn head_path(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
     let language = head.card().language.as_deref().ok_or_else(|| {
         let reason = format!("{}: its name has no language", file.display());
         Error::config("--language", reason)

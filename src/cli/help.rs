@@ -53,11 +53,11 @@ const EXAMPLES: [(&str, &str); 15] = [
 /// The flag that shows all flags of a command, including those that the command does not read.
 pub(crate) const HELP_ALL: &str = "--help-all";
 
-/// Returns the command line with this help; with `all`, stages show flags that they do not read.
-pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
+/// Adds this help to a command line; with `all`, stages also show flags that they do not read.
+pub(crate) fn with_help(derived: fn() -> Command, all: bool) -> Command {
     let mut built = derived();
     built.build(); // with the command `help`
-    let groups = groups(&built);
+    let groups = list_groups(&built);
     let mut command = derived().help_template(format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}\nGlobal options:\n{{options}}\n\n\
          Run `polysift COMMAND --help` for the flags of a command, with the settings key of each.\n"
@@ -69,7 +69,7 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
         let read: Vec<&str> = read.split_whitespace().chain(every.iter().copied()).collect();
         command = command.mut_subcommand(name, |stage| {
             let stage = stage.mut_args(|arg| if all { arg } else { hide_unread(arg, &read) });
-            let stage = if read.contains(&"Input") { stage } else { run_by_position(stage) };
+            let stage = if read.contains(&"Input") { stage } else { describe_run_argument(stage) };
             stage.after_help(format!("`polysift {name} {HELP_ALL}` shows the flags of all stages."))
         });
     }
@@ -82,13 +82,13 @@ pub(crate) fn command(derived: fn() -> Command, all: bool) -> Command {
     let settings = STAGES.iter().map(|(name, _)| *name).chain(["run", "plan"]);
     settings.fold(command, |command, name| {
         command.mut_subcommand(name, |stage| {
-            stage.mut_args(|arg| with_default(arg, defaults.as_ref()))
+            stage.mut_args(|arg| show_default(arg, defaults.as_ref()))
         })
     })
 }
 
 /// Lists the commands of each group with their descriptions, below the name of the group.
-fn groups(command: &Command) -> String {
+fn list_groups(command: &Command) -> String {
     let line = |name: &str| {
         let about = command.find_subcommand(name).and_then(Command::get_about);
         format!("  {name:<12} {}", about.map(ToString::to_string).unwrap_or_default())
@@ -102,6 +102,7 @@ fn groups(command: &Command) -> String {
     GROUPS.iter().map(group).collect::<Vec<_>>().join("\n")
 }
 
+/// Hides a flag unless it or its heading is among the `read` ones, or every command has it.
 fn hide_unread(arg: Arg, read: &[&str]) -> Arg {
     let names = [Some(arg.get_id().as_str()), arg.get_help_heading()];
     let is_settings =
@@ -111,14 +112,14 @@ fn hide_unread(arg: Arg, read: &[&str]) -> Arg {
 }
 
 /// Says that the argument of a stage that reads no input is the run directory.
-fn run_by_position(stage: Command) -> Command {
+fn describe_run_argument(stage: Command) -> Command {
     stage.mut_arg("input", |arg| {
         arg.value_name("RUN").help("Run directory, as --run").help_heading("Arguments").hide(false)
     })
 }
 
-/// Adds the default of the settings key that the help of a flag names.
-fn with_default(arg: Arg, defaults: Option<&Value>) -> Arg {
+/// Adds the default of the settings key that the help of a flag names, if it is a number or a text.
+fn show_default(arg: Arg, defaults: Option<&Value>) -> Arg {
     let Some(help) = arg.get_help().map(ToString::to_string) else { return arg };
     let key = help.rsplit_once('[').and_then(|(_, key)| key.strip_suffix(']'));
     let value =
@@ -166,8 +167,8 @@ mod tests {
 
     #[test]
     fn the_argument_tree_is_consistent() {
-        command(Cli::command, false).debug_assert();
-        command(Cli::command, true).debug_assert();
+        with_help(Cli::command, false).debug_assert();
+        with_help(Cli::command, true).debug_assert();
     }
 
     #[test]
@@ -175,7 +176,7 @@ mod tests {
         for (name, arguments) in EXAMPLES {
             let words = arguments.split(" <").next().unwrap_or_default().replace('\'', "");
             let line = ["polysift", name].into_iter().chain(words.split_whitespace());
-            let parsed = command(Cli::command, false).try_get_matches_from(line);
+            let parsed = with_help(Cli::command, false).try_get_matches_from(line);
             assert!(parsed.is_ok(), "{name} {arguments}: {:?}", parsed.err());
         }
     }
@@ -183,7 +184,7 @@ mod tests {
     #[test]
     fn a_stage_shows_what_it_reads_and_its_defaults() {
         let help = |all: bool, name: &str| {
-            let mut command = command(Cli::command, all);
+            let mut command = with_help(Cli::command, all);
             command.find_subcommand_mut(name).map(|stage| stage.render_long_help().to_string())
         };
         let threshold = help(false, "threshold").unwrap_or_default();

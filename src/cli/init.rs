@@ -16,7 +16,7 @@ use polysift::language::{iso_639_3, language_tag};
 use polysift::progress::{Stop, bytes_for_people};
 use polysift::{Error, Result};
 
-use super::printer::{cells, complaint, next, titled_table};
+use super::printer::{cells, print_complaint, print_next, print_table};
 
 const ROWS: usize = 200;
 const MAX_PATTERNS: usize = 50;
@@ -47,7 +47,7 @@ pub(crate) struct InitArgs {
 }
 
 /// A file that was found.
-struct Found {
+struct FoundFile {
     file: InputFile,
     /// Parts of the path, from the folder of the settings; the last is the name without extension.
     parts: Vec<String>,
@@ -60,10 +60,11 @@ struct Found {
 
 /// Files with one pattern, and the columns and labels in the first rows of one of them.
 #[derive(Default)]
-struct Group {
-    files: Vec<Found>,
+struct FileGroup {
+    files: Vec<FoundFile>,
     /// Patterns of these files and no others.
     patterns: BTreeSet<String>,
+    /// Whether the patterns have `{lang}` in them.
     has_lang: bool,
     languages: BTreeSet<String>,
     text: String,
@@ -75,6 +76,7 @@ struct Group {
     labels: BTreeSet<String>,
 }
 
+/// Writes the settings file; says which files it leaves out and, unless `quiet`, which it names.
 pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     let out = std::path::absolute(&args.out).map_err(Error::io(&args.out, "resolve"))?;
     if out.exists() {
@@ -82,7 +84,7 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
         return Err(Error::config(args.out.display().to_string(), reason));
     }
     let base = out.parent().unwrap_or(&out);
-    let mut groups = groups(found(&args.folder, base)?, base, stop)?;
+    let mut groups = group_files(find_files(&args.folder, base)?, base, stop)?;
     // One text column serves all files: that of the largest group of documents.
     let documents = groups.iter().filter(|group| group.labels.is_empty());
     let largest = documents.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
@@ -93,29 +95,29 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     };
     for other in groups.extract_if(.., |group| !group.texts.contains_key(&text)) {
         let reason = format!("it has no column `{text}`, the text column of the documents");
-        complaint(&format!("left out: {}: {reason}", listed(&other.patterns)));
+        print_complaint(&format!("left out: {}: {reason}", first_five(&other.patterns)));
     }
     let (documents, labelled): (Vec<_>, Vec<_>) =
         groups.into_iter().partition(|group| group.labels.is_empty());
-    let content = settings(&text, &documents, &labelled);
+    let content = format_settings(&text, &documents, &labelled);
     let created =
         File::create_new(&args.out).and_then(|mut file| file.write_all(content.as_bytes()));
     created.map_err(Error::io(&args.out, "create"))?;
     if !quiet {
-        let row = |kind: &str, group: &Group| {
-            let (patterns, size) = (listed(&group.patterns), bytes_for_people(group.bytes()));
+        let row = |kind: &str, group: &FileGroup| {
+            let (patterns, size) = (first_five(&group.patterns), bytes_for_people(group.bytes()));
             cells([&patterns, &kind, &group.files.len(), &size, &group.languages.len()])
         };
         let rows = documents.iter().map(|group| row("documents", group));
         let rows = rows.chain(labelled.iter().map(|group| row("labelled texts", group)));
-        titled_table(["files", "content", "number", "size", "languages by path"], rows);
-        next("run -c", &args.out, " --dry-run");
+        print_table(["files", "content", "number", "size", "languages by path"], rows);
+        print_next("run -c", &args.out, " --dry-run");
     }
     Ok(())
 }
 
-/// Finds the files of `folder`, with their languages.
-fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
+/// Finds the data files of `folder`, and which part of their paths names the language.
+fn find_files(folder: &Path, base: &Path) -> Result<Vec<FoundFile>> {
     let root = std::path::absolute(folder).map_err(Error::io(folder, "resolve"))?;
     let root = root.parent().filter(|_| !root.is_dir()).unwrap_or(&root);
     let mut files = Vec::new();
@@ -127,7 +129,7 @@ fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
         parts.push(stem.to_owned());
         let length = file.path.strip_prefix(root).unwrap_or(path).iter().count();
         let (below, extension) = (parts.len().saturating_sub(length), extension.to_owned());
-        files.push(Found { file, parts, extension, below, language: None });
+        files.push(FoundFile { file, parts, extension, below, language: None });
     }
     // A web server cannot be searched, so `{lang}` is no pattern there.
     if !folder.to_str().is_some_and(is_web) {
@@ -136,14 +138,15 @@ fn found(folder: &Path, base: &Path) -> Result<Vec<Found>> {
     Ok(files)
 }
 
-/// Finds the part of each path that names the language: a code with a script, else one without.
-fn find_languages(files: &mut [Found]) {
+/// Finds the part of each path that names the language: a code with a script, else one without
+/// if several files differ in nothing but it.
+fn find_languages(files: &mut [FoundFile]) {
     let depth = files.iter().map(|found| found.parts.len()).max().unwrap_or(0);
     // Short names such as `lab`, `new` and `raw`, which are rare languages too, name folders.
     let is_rare = |code: &String| language_tag(code).is_none_or(|tag| tag.len() != 2);
     let mut patterns = BTreeSet::new();
     for (at, has_script) in (0..2 * depth).map(|turn| (turn % depth, turn < depth)) {
-        let mut places: BTreeMap<String, Vec<&mut Found>> = BTreeMap::new();
+        let mut places: BTreeMap<String, Vec<&mut FoundFile>> = BTreeMap::new();
         for found in &mut *files {
             // The searched folder may have the name of a language with a script, but none above it.
             let is_below = at + usize::from(has_script) >= found.below;
@@ -172,11 +175,12 @@ fn is_language(name: &str, has_script: bool) -> bool {
     shapes.contains(&shape.as_str()) && iso_639_3(name).is_some()
 }
 
-/// Groups the files that can be read, by their patterns and by whether they have labels.
-fn groups(files: Vec<Found>, base: &Path, stop: &Stop) -> Result<Vec<Group>> {
-    let read = |found: &Found| stop.check().and_then(|()| table_columns(&found.file));
+/// Groups the files that can be read, by their patterns and by whether they have labels; the others
+/// are reported.
+fn group_files(files: Vec<FoundFile>, base: &Path, stop: &Stop) -> Result<Vec<FileGroup>> {
+    let read = |found: &FoundFile| stop.check().and_then(|()| table_columns(&found.file));
     let columns: Vec<Result<Vec<String>>> = files.par_iter().map(read).collect();
-    let mut groups: BTreeMap<(String, bool), Group> = BTreeMap::new();
+    let mut groups: BTreeMap<(String, bool), FileGroup> = BTreeMap::new();
     let mut empty = BTreeSet::new();
     let mut left_out: BTreeMap<String, (Error, usize)> = BTreeMap::new();
     for (found, columns) in files.into_iter().zip(columns) {
@@ -192,19 +196,19 @@ fn groups(files: Vec<Found>, base: &Path, stop: &Stop) -> Result<Vec<Group>> {
     }
     let mut kept = Vec::new();
     for ((pattern, _), mut group) in groups {
-        match group.read(stop).map(|()| group.select(base, &empty)) {
+        match group.read_columns(stop).map(|()| group.choose_patterns(base, &empty)) {
             Ok(()) => kept.push(group),
             Err(error) => left_out.entry(pattern).or_insert((error, 0)).1 += group.files.len(),
         }
     }
     stop.check()?;
     for (pattern, (error, number)) in left_out {
-        complaint(&format!("left out: {pattern} (files: {number}): {error}"));
+        print_complaint(&format!("left out: {pattern} (files: {number}): {error}"));
     }
     Ok(kept)
 }
 
-impl Found {
+impl FoundFile {
     /// Returns a pattern with `{lang}` for the part `language` and `length` characters of the name.
     fn pattern(&self, language: Option<usize>, length: usize) -> String {
         let url = self.file.path.to_string_lossy();
@@ -225,13 +229,13 @@ impl Found {
     }
 }
 
-impl Group {
+impl FileGroup {
     fn bytes(&self) -> f64 {
         self.files.iter().map(|found| found.file.bytes as f64).sum()
     }
 
-    /// Reads the first rows of the first file that has any.
-    fn read(&mut self, stop: &Stop) -> Result<()> {
+    /// Reads the first rows of the first file that has any, and chooses the column of the text.
+    fn read_columns(&mut self, stop: &Stop) -> Result<()> {
         for found in &self.files {
             stop.check()?;
             let rows = open_rows(&found.file.path)?.1.next_batch()?;
@@ -265,12 +269,12 @@ impl Group {
     }
 
     /// Takes the most general patterns that select these files and no others except `empty` ones.
-    fn select(&mut self, base: &Path, empty: &BTreeSet<PathBuf>) {
+    fn choose_patterns(&mut self, base: &Path, empty: &BTreeSet<PathBuf>) {
         let paths: BTreeSet<&PathBuf> = self.files.iter().map(|found| &found.file.path).collect();
         let lengths = [0, usize::MAX, 1, 4, usize::MAX];
         let turns = [true, false].into_iter().flat_map(|kind| lengths.map(|length| (kind, length)));
         for (has_lang, length) in turns {
-            let language = |found: &Found| found.language.filter(|_| has_lang);
+            let language = |found: &FoundFile| found.language.filter(|_| has_lang);
             let patterns = self.files.iter().map(|found| found.pattern(language(found), length));
             (self.patterns, self.has_lang) = (patterns.collect(), has_lang);
             let patterns: Vec<String> = self.patterns.iter().cloned().collect();
@@ -283,7 +287,7 @@ impl Group {
                 break;
             }
         }
-        let code = |found: &Found| Some(found.parts[found.language?].clone());
+        let code = |found: &FoundFile| Some(found.parts[found.language?].clone());
         self.languages = self.files.iter().filter_map(code).collect();
         // Without `{lang}` the settings can tell only one.
         let is_told = self.has_lang || self.languages.len() == 1;
@@ -291,7 +295,8 @@ impl Group {
     }
 }
 
-fn settings(text: &str, documents: &[Group], labelled: &[Group]) -> String {
+/// Returns the content of the settings file; `text` is the column of the text in all files.
+fn format_settings(text: &str, documents: &[FileGroup], labelled: &[FileGroup]) -> String {
     let mut lines = vec![
         "# Written by `polysift init`. docs/settings.md describes all settings.".to_owned(),
         "run_dir = \"run\"".into(),
@@ -299,7 +304,7 @@ fn settings(text: &str, documents: &[Group], labelled: &[Group]) -> String {
     ];
     for group in documents {
         let (count, size) = (group.files.len(), bytes_for_people(group.bytes()));
-        let languages = Some(listed(&group.languages)).filter(|codes| !codes.is_empty());
+        let languages = Some(first_five(&group.languages)).filter(|codes| !codes.is_empty());
         let languages = languages.map_or(String::new(), |codes| format!("; {codes}"));
         let patterns: Vec<_> = group.patterns.iter().map(|pattern| quoted(pattern)).collect();
         let patterns = patterns.join(",\n    ");
@@ -319,17 +324,17 @@ fn settings(text: &str, documents: &[Group], labelled: &[Group]) -> String {
     if documents.iter().all(|group| group.has_embeddings) {
         lines.push(format!("embeddings = {EMBEDDINGS:?}    # made by the model of `[encoder]`"));
     }
-    lines.extend(language(documents, labelled));
+    lines.extend(language_line(documents, labelled));
     let comment = "# built in, for 21 languages; `polysift models` lists larger ones";
     lines.push(format!("\n[encoder]\nmodel = \"polysift-mini\"    {comment}"));
-    lines.extend(heads(text, labelled));
+    lines.extend(head_lines(text, labelled));
     lines.join("\n") + "\n"
 }
 
-/// Returns the line that says where languages come from, unless `{lang}` does.
-fn language(documents: &[Group], labelled: &[Group]) -> Option<String> {
+/// Returns the line that says where languages come from; `None` if `{lang}` does.
+fn language_line(documents: &[FileGroup], labelled: &[FileGroup]) -> Option<String> {
     let languages: BTreeSet<_> = documents.iter().flat_map(|group| &group.languages).collect();
-    let is_lost = |group: &Group| !group.has_lang && !group.languages.is_empty();
+    let is_lost = |group: &FileGroup| !group.has_lang && !group.languages.is_empty();
     let known = |names: &[&str]| {
         let in_all = |name: &&&str| documents.iter().all(|group| group.texts.contains_key(**name));
         names.iter().find(in_all).map(|name| quoted(name))
@@ -347,7 +352,7 @@ fn language(documents: &[Group], labelled: &[Group]) -> Option<String> {
 }
 
 /// Returns the lines that define a head for each kind of labelled texts, and the rates.
-fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
+fn head_lines(text: &str, labelled: &[FileGroup]) -> Vec<String> {
     let mut lines = Vec::new();
     let mut rates = Vec::new();
     for (name, rate) in [
@@ -365,7 +370,7 @@ fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
         let train = groups.iter().flat_map(|group| &group.patterns);
         let train: Vec<_> = train.map(|pattern| quoted(pattern)).collect();
         let labels = groups.iter().flat_map(|group| group.labels.clone()).collect();
-        let comment = format!("# columns `{text}` and `label` ({})", listed(&labels));
+        let comment = format!("# columns `{text}` and `label` ({})", first_five(&labels));
         let comment = comment.replace(char::is_control, " ");
         lines.push(format!("\n[heads.{name}]\ntrain = [{}]    {comment}", train.join(", ")));
         let is_number = |label: &String| label.parse::<f64>().is_ok();
@@ -379,7 +384,8 @@ fn heads(text: &str, labelled: &[Group]) -> Vec<String> {
     lines.into_iter().chain(rates.into_iter().map(str::to_owned)).collect()
 }
 
-fn listed(names: &BTreeSet<String>) -> String {
+/// Joins the first five of `names`, with `...` for more.
+fn first_five(names: &BTreeSet<String>) -> String {
     let more = if names.len() > 5 { ", ..." } else { "" };
     names.iter().take(5).map(String::as_str).collect::<Vec<_>>().join(", ") + more
 }

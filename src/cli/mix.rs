@@ -10,9 +10,9 @@ use polysift::mix::{MixReport, MixRequest, mix};
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 
-use super::printer::{cells, line, show, titled_table};
+use super::printer::{cells, print_line, print_table, print_value};
 use super::progress::Display;
-use super::settings::hub;
+use super::settings::set_hub;
 
 #[derive(Debug, Args)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag")]
@@ -37,6 +37,7 @@ pub(crate) struct MixArgs {
     json: bool,
 }
 
+/// Mixes, and prints the report unless `display` is quiet; JSON is always printed.
 pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display) -> Result<()> {
     let path = &args.config;
     let text = read_text(path)?;
@@ -45,19 +46,19 @@ pub(crate) fn run(args: &MixArgs, stop: &Stop, display: &Display) -> Result<()> 
         config: &MixConfig::from_toml(&text, &path.display().to_string())?,
         base: file.parent().unwrap_or(&file),
         out: &args.out,
-        hub: &hub(args.offline),
+        hub: &set_hub(args.offline),
         stop,
         progress: display,
         redo: args.redo,
         dry_run: args.dry_run,
     })?;
     if !display.quiet || args.json {
-        show(args.json, &report, print);
+        print_value(args.json, &report, print_mixture);
     }
     Ok(())
 }
 
-fn print(report: &MixReport) {
+fn print_mixture(report: &MixReport) {
     let titles = ["source", "language", "documents", "drawn", "rows", "tokens", "epochs"];
     let languages = report.sources.iter().flat_map(|source| {
         source.languages.iter().map(move |(language, counts)| {
@@ -66,12 +67,12 @@ fn print(report: &MixReport) {
             cells([&source.name, language, &documents, &drawn, &rows, &tokens, &epochs])
         })
     });
-    titled_table(titles, languages);
+    print_table(titles, languages);
     let (rows, tokens, files) = (report.rows, report.tokens, report.files.len());
     let of = if files == 0 { String::new() } else { format!(" of {files} files") };
-    line(&format!("{tokens} tokens in {rows} rows{of}"));
+    print_line(&format!("{tokens} tokens in {rows} rows{of}"));
     if !report.left_out.is_empty() {
         let names = report.left_out.join(", ");
-        line(&format!("left out, as not all inputs have them in one type: {names}"));
+        print_line(&format!("left out, as not all inputs have them in one type: {names}"));
     }
 }

@@ -54,7 +54,9 @@ use init::InitArgs;
 use logging::GlobalArgs;
 use mix::MixArgs;
 use progress::Display;
-use settings::{BaseArgs, RunDirArgs, SettingsArgs, hub, resolve, settings_of, stage_names};
+use settings::{
+    BaseArgs, RunDirArgs, SettingsArgs, read_run_settings, resolve, set_hub, stage_parser,
+};
 use slurm::SlurmArgs;
 
 /// Selects the best pretraining text, in every language, at web scale.
@@ -125,7 +127,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         run: RunArgs,
         /// The stage [default: the first that is not done]
-        #[arg(long, value_parser = stage_names())]
+        #[arg(long, value_parser = stage_parser())]
         stage: Option<Stage>,
         /// Number of tasks of the next attempt [default: one per shard]
         #[arg(long, value_name = "N", env = "POLYSIFT_NUM_TASKS", value_parser = clap::value_parser!(u32).range(1..))]
@@ -267,12 +269,13 @@ pub(crate) struct RunArgs {
     json: bool,
 }
 
+/// Runs the command of the process's arguments. Help and wrong arguments end the process.
 pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
     let color = printer::choose_color(std::env::args_os());
     // The help is built only for a command line that shows it or is wrong.
     let matches = Cli::command().color(color).try_get_matches().unwrap_or_else(|_| {
         let all = std::env::args_os().any(|arg| arg == help::HELP_ALL);
-        help::command(Cli::command, all).color(color).get_matches()
+        help::with_help(Cli::command, all).color(color).get_matches()
     });
     let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     check_one_run(&matches)?;
@@ -302,40 +305,40 @@ pub(crate) fn run(stop: &Stop) -> Result<ExitCode> {
         Command::Refine(settings) => context.run_stages(settings, &[Stage::Refine])?,
         Command::Threshold(settings) => context.run_stages(settings, &[Stage::Threshold])?,
         Command::Export(settings) => context.run_stages(settings, &[Stage::Export])?,
-        Command::Status(args) => context.status(args)?,
+        Command::Status(args) => context.print_status(args)?,
         Command::Retry { run, stage, num_tasks } => context.retry(run, *stage, *num_tasks)?,
         Command::Verify(args) => return context.verify(args),
         Command::Inspect { paths, rows: None, sort_by: None, json, .. } => {
             context.inspect(paths, *json)?;
         }
         Command::Inspect { paths, rows, sort_by, ascending, json } => {
-            let files = views::inspect::inspected_files(paths)?;
+            let files = views::inspect::expand_paths(paths)?;
             let (count, sort_by) = (rows.unwrap_or(DEFAULT_ROWS), sort_by.as_deref());
             print_rows(&row_values(&files, count, sort_by, *ascending, stop)?, *json);
         }
         Command::Evaluate(args) => evaluate::run(args, stop, &display)?,
         Command::Annotate(args) => annotate::run(args, stop)?,
-        Command::Sample { run, request } => context.sample(run, request)?,
-        Command::Report { run, request } => context.report(run, request)?,
+        Command::Sample { run, request } => context.draw_sample(run, request)?,
+        Command::Report { run, request } => context.write_report(run, request)?,
         Command::Card(args) => context.with_run(args.run.path(), |run| args.print(run))?,
-        Command::Robots(command) => context.robots(command)?,
-        Command::Devices { json } => devices::devices(*json),
-        Command::Models { json } => models::models(*json)?,
+        Command::Robots(command) => context.check_robots(command)?,
+        Command::Devices { json } => devices::print_devices(*json),
+        Command::Models { json } => models::print_models(*json)?,
         Command::Mix(args) => mix::run(args, stop, &display)?,
         Command::Head(command) => head::run(command, display.quiet)?,
         Command::Tokenize(settings) => {
-            tokenize::tokenize(&resolve(settings)?, &hub(settings.encoder.offline), stop)?;
+            tokenize::print_tokens(&resolve(settings)?, &set_hub(settings.encoder.offline), stop)?;
         }
         Command::Dataset(command) => dataset::run(command, stop, &display)?,
         Command::Slurm(args) => context.with_run(&args.root()?, |run| args.print(run))?,
         Command::Completions { shell } => {
-            let (mut script, mut command) = (Vec::new(), help::command(Cli::command, true));
+            let (mut script, mut command) = (Vec::new(), help::with_help(Cli::command, true));
             clap_complete::generate(*shell, &mut command, "polysift", &mut script);
-            printer::bytes(&script);
+            printer::print_bytes(&script);
         }
         Command::Man { out } => {
             std::fs::create_dir_all(out).map_err(Error::io(out, "create"))?;
-            clap_mangen::generate_to(help::command(Cli::command, true), out)
+            clap_mangen::generate_to(help::with_help(Cli::command, true), out)
                 .map_err(Error::io(out, "write"))?;
         }
     }
@@ -348,11 +351,12 @@ struct CommandContext<'a> {
 }
 
 impl CommandContext<'_> {
+    /// Runs `stages` of the run, which is planned if it is not yet, and prints what came of it.
     fn run_stages(&self, args: &SettingsArgs, stages: &[Stage]) -> Result<()> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);
         let root = run_dir.ok_or_else(no_run_directory)?;
-        let hub = hub(args.encoder.offline);
+        let hub = set_hub(args.encoder.offline);
         let is_shared = RunDir::open(&root).is_ok_and(|run| run.is_shared());
         let env = |name: &str| std::env::var(name).ok();
         let request = RunRequest {
@@ -370,14 +374,14 @@ impl CommandContext<'_> {
         let plan = plan.as_ref();
         let stages = request.run(context, plan, |stage, run| self.display.measure(stage, run))?;
         if args.json {
-            printer::json(&summary::document(context, &self.display.taken())?);
+            printer::print_json(&summary::describe_results(context, &self.display.usages())?);
         } else if !self.display.quiet {
             if context.task.is_none() {
-                summary::print(context, &stages)?;
+                summary::print_results(context, &stages)?;
             }
-            summary::print_usages(&self.display.taken());
+            summary::print_usages(&self.display.usages());
             if context.task.is_none() {
-                printer::next_on(context.run.root(), stages.contains(&Stage::Export));
+                printer::print_next_on(context.run.root(), stages.contains(&Stage::Export));
             }
         }
         Ok(())
@@ -388,7 +392,7 @@ impl CommandContext<'_> {
         let config = resolve(args)?;
         let run_dir = args.base.run_dir(&config);
         run_dir.as_deref().map_or(Ok(()), |root| check_input(&config, root))?;
-        let hub = hub(args.encoder.offline);
+        let hub = set_hub(args.encoder.offline);
         // After `--redo` the heads are trained again, which needs their samples.
         let root = run_dir.as_deref().filter(|_| args.redo.is_none());
         let run = root.and_then(|root| RunDir::open(root).ok());
@@ -405,100 +409,105 @@ impl CommandContext<'_> {
         }
         let estimate =
             views::estimate::estimate(&config, &plan, heads, &hub, self.stop, self.display)?;
-        printer::show(args.json, &estimate, |estimate| {
+        printer::print_value(args.json, &estimate, |estimate| {
             summary::print_estimate(estimate, &config, run_dir.as_deref());
             if let Some(run) = run_dir.as_ref().filter(|_| !dry_run) {
-                printer::next_on(run, false);
+                printer::print_next_on(run, false);
             }
         });
         Ok(())
     }
 
+    /// Calls `work` with the planned run `root`, which nothing is written into, and its settings.
     fn with_run<T>(&self, root: &Path, work: impl FnOnce(Context<'_>) -> Result<T>) -> Result<T> {
-        self.observe(&RunDir::open(root)?, &settings_of(root)?, work)
+        self.observe(&RunDir::open(root)?, &read_run_settings(root)?, work)
     }
 
+    /// Calls `work` with a context that claims no work, for `run` with the settings `config`.
     fn observe<T>(
         &self,
         run: &RunDir,
         config: &RunConfig,
         work: impl FnOnce(Context<'_>) -> Result<T>,
     ) -> Result<T> {
-        let (hub, worker) = (hub(false), Worker::observer(run));
+        let (hub, worker) = (set_hub(false), Worker::observer(run));
         work(Context::observing(config, run, &hub, self.stop, self.display, &worker))
     }
 
-    fn status(&self, args: &RunArgs) -> Result<()> {
+    fn print_status(&self, args: &RunArgs) -> Result<()> {
         self.with_run(args.run.path(), |context| {
-            printer::show(args.json, &views::status::status(context)?, |status| {
+            printer::print_value(args.json, &views::status::status(context)?, |status| {
                 summary::print_status(status);
-                printer::next_on(context.run.root(), status.is_done());
+                printer::print_next_on(context.run.root(), status.is_done());
             });
             Ok(())
         })
     }
 
+    /// Prints the tasks with unfinished work of `stage`, else of the first stage that has some.
     fn retry(&self, args: &RunArgs, stage: Option<Stage>, num_tasks: Option<u32>) -> Result<()> {
         let left = self.with_run(args.run.path(), |context| {
             let stages = stage.map_or_else(|| stages_of(context.config), |one| vec![one]);
-            views::status::unfinished(context, &stages, num_tasks)
+            views::status::find_unfinished(context, &stages, num_tasks)
         })?;
-        printer::show(args.json, &left, |left| {
+        printer::print_value(args.json, &left, |left| {
             if let Some(left) = left {
-                printer::line(&array_expression(&left.tasks));
+                printer::print_line(&array_expression(&left.tasks));
             }
         });
         Ok(())
     }
 
+    /// Prints what is wrong with a run; returns the exit code of damage if anything is.
     fn verify(&self, args: &RunArgs) -> Result<ExitCode> {
         let run = RunDir::open(args.run.path())?;
         // `verify` itself says if the settings are lost.
         let is_stored = run.path("config.toml").is_file();
-        let config = if is_stored { settings_of(run.root())? } else { RunConfig::default() };
+        let config = if is_stored { read_run_settings(run.root())? } else { RunConfig::default() };
         let verified = self.observe(&run, &config, views::verify::verify)?;
-        printer::show(args.json, &verified, summary::print_verified);
+        printer::print_value(args.json, &verified, summary::print_verified);
         let wrong = Error::corrupt(args.run.path(), "does not hold together");
         let code = if verified.problems.is_empty() { 0 } else { wrong.exit_code() };
         Ok(ExitCode::from(code))
     }
 
-    fn robots(&self, command: &RobotsCommand) -> Result<()> {
+    fn check_robots(&self, command: &RobotsCommand) -> Result<()> {
         let RobotsCommand::Check { urls, config, filter, json } = command;
         let base = BaseArgs { config: Some(config.clone()), ..BaseArgs::default() };
         let config = resolve(&SettingsArgs { base, ..SettingsArgs::default() })?;
         let verdicts = stages::filter::check_robots(&config, filter.as_deref(), urls, self.stop)?;
-        printer::show(*json, &verdicts, |verdicts| summary::print_robots(verdicts));
+        printer::print_value(*json, &verdicts, |verdicts| summary::print_robots(verdicts));
         Ok(())
     }
 
-    fn sample(&self, args: &RunArgs, request: &SampleRequest) -> Result<()> {
+    fn draw_sample(&self, args: &RunArgs, request: &SampleRequest) -> Result<()> {
         let samples = self.with_run(args.run.path(), |run| sample(run, request))?;
         if !self.display.quiet || args.json {
-            printer::show(args.json, &samples, |samples| summary::print_samples(samples));
+            printer::print_value(args.json, &samples, |samples| summary::print_samples(samples));
         }
         Ok(())
     }
 
-    fn report(&self, args: &RunArgs, request: &ReportRequest) -> Result<()> {
+    fn write_report(&self, args: &RunArgs, request: &ReportRequest) -> Result<()> {
         let written = self.with_run(args.run.path(), |context| {
             let other = request.compare.as_deref().map(Path::new);
             let other = other.filter(|path| RunDir::open(path).is_ok());
-            let other = other.map(settings_of).transpose()?;
-            views::report::report(context, request, other.as_ref(), printer::VERSION)
+            let other = other.map(read_run_settings).transpose()?;
+            views::report::write_report(context, request, other.as_ref(), printer::VERSION)
         })?;
         if !self.display.quiet || args.json {
-            printer::show(args.json, &written, summary::print_report);
+            printer::print_value(args.json, &written, summary::print_report);
         }
         Ok(())
     }
 
+    /// Prints a description of each file and, unless there is one, of all together.
     fn inspect(&self, paths: &[PathBuf], json: bool) -> Result<()> {
-        let files = views::inspect::inspected_files(paths)?;
+        let files = views::inspect::expand_paths(paths)?;
         let mut total = views::inspect::Total::default();
         let show = |description: &Value| match (json, files.len()) {
-            (true, 1) => printer::json(description),
-            (true, _) => printer::line(&description.to_string()),
+            (true, 1) => printer::print_json(description),
+            (true, _) => printer::print_line(&description.to_string()),
             (false, _) => summary::print_tree(description, ""),
         };
         for path in &files {
@@ -526,10 +535,10 @@ impl CommandContext<'_> {
 fn print_rows(rows: &[Value], json: bool) {
     for row in rows {
         if json {
-            printer::line(&row.to_string());
+            printer::print_line(&row.to_string());
         } else {
             summary::print_tree(row, "");
-            printer::line("");
+            printer::print_line("");
         }
     }
 }

@@ -8,13 +8,13 @@ use polysift::{Error, Result};
 const TABLE: &str = include_str!("../../models/encoders.toml");
 
 #[derive(Deserialize, Serialize)]
-struct Table {
-    encoder: Vec<Row>,
+struct ModelTable {
+    encoder: Vec<ModelRow>,
 }
 
 #[derive(Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
-struct Row {
+struct ModelRow {
     name: String,
     licence: String,
     languages: String,
@@ -30,26 +30,26 @@ struct Row {
     command: String,
 }
 
-/// Prints the table, and below it the heads and the command of each encoder.
-pub(crate) fn models(as_json: bool) -> Result<()> {
-    let table: Table =
+/// Prints the table of encoders, and below it the heads and the command of each, or all as JSON.
+pub(crate) fn print_models(as_json: bool) -> Result<()> {
+    let table: ModelTable =
         toml::from_str(TABLE).map_err(|e| Error::config("models/encoders.toml", e.to_string()))?;
-    printer::show(as_json, &table.encoder, |encoders| print(encoders));
+    printer::print_value(as_json, &table.encoder, |encoders| print_table_of(encoders));
     Ok(())
 }
 
-fn print(encoders: &[Row]) {
+fn print_table_of(encoders: &[ModelRow]) {
     let titles = ["encoder", "licence", "languages", "MB", "CPU docs/s*", "GPU docs/s**", "AUC"];
-    let row = |row: &Row| {
-        let Row { name, licence, languages, megabytes, .. } = row;
+    let row = |row: &ModelRow| {
+        let ModelRow { name, licence, languages, megabytes, .. } = row;
         let (cpu, gpu) = (&row.cpu_documents_per_sec, &row.gpu_documents_per_sec);
         let auc = or_dash(row.auc.map(|auc| format!("{auc:.3}")));
         cells([name, licence, languages, megabytes, cpu, gpu, &auc])
     };
-    printer::titled_table(titles, encoders.iter().map(row));
-    printer::line("*  documents of 512 tokens on two cores of an AMD EPYC (AVX2), in f32");
-    printer::line("** estimated for an H200 from the rate of the base shape");
+    printer::print_table(titles, encoders.iter().map(row));
+    printer::print_line("*  documents of 512 tokens on two cores of an AMD EPYC (AVX2), in f32");
+    printer::print_line("** estimated for an H200 from the rate of the base shape");
     for row in encoders {
-        printer::line(&format!("\n{}\n  heads: {}\n  {}", row.name, row.heads, row.command));
+        printer::print_line(&format!("\n{}\n  heads: {}\n  {}", row.name, row.heads, row.command));
     }
 }

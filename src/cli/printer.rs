@@ -33,7 +33,7 @@ fn harmless(text: &str) -> Cow<'_, str> {
     Cow::Owned(text.chars().map(shown).collect())
 }
 
-/// Chooses the `--color` of a command line before it is parsed: its errors have colours too.
+/// Finds and sets the `--color` of a command line before it is parsed: its errors have colours too.
 pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorChoice {
     let arguments: Vec<String> = arguments.filter_map(|word| word.into_string().ok()).collect();
     let values = arguments.iter().zip(arguments.iter().skip(1).map(Some).chain([None]));
@@ -52,67 +52,75 @@ pub(crate) fn choose_color(arguments: impl Iterator<Item = OsString>) -> ColorCh
     choice
 }
 
-pub(crate) fn error(message: &str) {
+pub(crate) fn print_error(message: &str) {
     let styles = Styles::styled();
     let style = styles.get_error();
     // If stderr is closed, there is nowhere to report it.
     let _ = writeln!(anstream::stderr().lock(), "{style}error:{style:#} {}", harmless(message));
 }
 
-/// Prints progress, or what is wrong with a part of the input while the rest continues.
-pub(crate) fn complaint(message: &str) {
-    // See `error`.
+/// Prints progress, or what is wrong with a part of the input while the rest continues, to stderr.
+pub(crate) fn print_complaint(message: &str) {
+    // See `print_error`.
     let _ = writeln!(std::io::stderr().lock(), "{}", harmless(message));
 }
 
-pub(crate) fn line(text: &str) {
-    bytes(format!("{}\n", harmless(text)).as_bytes());
+/// Prints a line to stdout, with escapes for characters that would do harm; see [`print_bytes`].
+pub(crate) fn print_line(text: &str) {
+    print_bytes(format!("{}\n", harmless(text)).as_bytes());
 }
 
 /// Prints the command that a person is likely to run next; `path` is quoted for a shell.
-pub(crate) fn next(command: &str, path: &Path, flags: &str) {
-    line(&format!("next: polysift {command} {}{flags}", shell_quoted(&path.display().to_string())));
+pub(crate) fn print_next(command: &str, path: &Path, flags: &str) {
+    print_line(&format!(
+        "next: polysift {command} {}{flags}",
+        shell_quoted(&path.display().to_string())
+    ));
 }
 
-pub(crate) fn next_on(run: &Path, is_done: bool) {
-    next(if is_done { "report" } else { "run" }, run, "");
+/// Prints the next command for `run`: to report it if it is done, else to continue it.
+pub(crate) fn print_next_on(run: &Path, is_done: bool) {
+    print_next(if is_done { "report" } else { "run" }, run, "");
 }
 
 /// Writes to stdout. If the write fails, ends the program: quietly if the reader closed the pipe
 /// (`| head`), else with the error. The results of stages are saved by then.
-pub(crate) fn bytes(content: &[u8]) {
+pub(crate) fn print_bytes(content: &[u8]) {
     let mut stdout = std::io::stdout().lock();
     if let Err(source) = stdout.write_all(content).and_then(|()| stdout.flush()) {
         if source.kind() == std::io::ErrorKind::BrokenPipe {
             std::process::exit(0);
         }
         let failed = Error::Io { path: "stdout".into(), action: "write", source };
-        error(&failed.report());
+        print_error(&failed.report());
         std::process::exit(failed.exit_code().into());
     }
 }
 
-pub(crate) fn show<T: Serialize>(as_json: bool, value: &T, print: impl FnOnce(&T)) {
-    if as_json { json(value) } else { print(value) }
+/// Prints `value` to stdout, as JSON or as `print` does.
+pub(crate) fn print_value<T: Serialize>(as_json: bool, value: &T, print: impl FnOnce(&T)) {
+    if as_json { print_json(value) } else { print(value) }
 }
 
-pub(crate) fn json(value: &impl Serialize) {
+pub(crate) fn print_json(value: &impl Serialize) {
     // Maps with string keys and finite numbers always serialise.
     if let Ok(text) = serde_json::to_string_pretty(value) {
-        line(&text);
+        print_line(&text);
     }
 }
 
+/// Formats the values of a row for [`print_table`].
 pub(crate) fn cells<const N: usize>(values: [&dyn Display; N]) -> Vec<String> {
     values.map(ToString::to_string).into()
 }
 
+/// Formats `value`; `-` without one.
 pub(crate) fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 /// Prints rows in columns under their titles; the first column is left-aligned, the others right.
-pub(crate) fn titled_table<T: Into<String>>(
+pub(crate) fn print_table<T: Into<String>>(
     titles: impl IntoIterator<Item = T>,
     rows: impl IntoIterator<Item = Vec<String>>,
 ) {
@@ -123,7 +131,7 @@ pub(crate) fn titled_table<T: Into<String>>(
         let side = if at == 0 { CellAlignment::Left } else { CellAlignment::Right };
         column.set_padding((0, 2)).set_cell_alignment(side);
     }
-    table.lines().for_each(|text| line(text.trim_end()));
+    table.lines().for_each(|text| print_line(text.trim_end()));
 }
 
 #[cfg(test)]

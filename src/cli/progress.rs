@@ -15,7 +15,7 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 
 use super::logging::{GlobalArgs, LogFormat};
-use super::printer::complaint;
+use super::printer::print_complaint;
 
 const BETWEEN_LINES: Duration = Duration::from_secs(10);
 const BETWEEN_NOTES: Duration = Duration::from_secs(1);
@@ -39,6 +39,7 @@ struct StageProgress {
 }
 
 impl StageProgress {
+    /// Returns the seconds since the stage began, above 0.
     fn secs(&self) -> f64 {
         self.began.map_or(0.0, |t| t.elapsed().as_secs_f64()).max(1e-9)
     }
@@ -49,13 +50,14 @@ impl StageProgress {
         (total > 0).then(|| (done as f64 / total as f64).min(1.0))
     }
 
+    /// Estimates the seconds that are left; `None` until there is a share.
     fn eta_secs(&self) -> Option<f64> {
         let share = self.share().filter(|share| *share > 0.0)?;
         Some((1.0 - share) * self.secs() / share)
     }
 
     /// Formats the counts, the share and the throughput for bars and log lines.
-    fn counts(&self) -> String {
+    fn format_counts(&self) -> String {
         let (unit, done, secs) = (self.unit, self.done, self.secs());
         let total = self.total.map(|total| format!(" of {total}")).unwrap_or_default();
         let share = self.share().map(|share| format!(" ({:.1}%)", 100.0 * share));
@@ -66,12 +68,14 @@ impl StageProgress {
         format!("{done}{total} {unit}{share}{units}{tokens}")
     }
 
-    fn message(&self) -> String {
+    /// Formats the counts with the time left.
+    fn format_message(&self) -> String {
         let left = self.eta_secs().map(|secs| format!(", {} left", time_for_people(secs)));
-        format!("{}{}", self.counts(), left.unwrap_or_default())
+        format!("{}{}", self.format_counts(), left.unwrap_or_default())
     }
 
-    fn json(&self) -> Value {
+    /// Describes the progress for scripts and for other processes.
+    fn to_json(&self) -> Value {
         let &Self { ref stage, unit, total, done, tokens, .. } = self;
         let secs = self.secs();
         json!({
@@ -81,10 +85,11 @@ impl StageProgress {
         })
     }
 
-    fn line(&self, format: LogFormat, ended: bool) -> String {
+    /// Formats a log line; the last line of a stage, `ended`, has its time.
+    fn format_line(&self, format: LogFormat, ended: bool) -> String {
         let (stage, secs) = (&self.stage, self.secs());
         if format == LogFormat::Json {
-            let mut line = self.json();
+            let mut line = self.to_json();
             line["ended"] = ended.into();
             // In UTC, as the log lines have it; writing into a string cannot fail.
             let mut now = String::new();
@@ -93,15 +98,15 @@ impl StageProgress {
             return line.to_string();
         }
         if ended {
-            return format!("{stage}: {}, {}", self.counts(), time_for_people(secs));
+            return format!("{stage}: {}, {}", self.format_counts(), time_for_people(secs));
         }
-        format!("{stage}: {}", self.message())
+        format!("{stage}: {}", self.format_message())
     }
 
     fn draw(&self) {
         let Some(bar) = &self.bar else { return };
         bar.set_position((self.share().unwrap_or(0.0) * BAR_STEPS as f64) as u64);
-        bar.set_message(self.message());
+        bar.set_message(self.format_message());
     }
 }
 
@@ -131,9 +136,10 @@ pub(crate) struct Usage {
 pub(crate) struct Display {
     pub(crate) quiet: bool,
     has_bar: bool,
+    /// Format of the lines that are printed instead of a bar; `None` for no lines.
     lines: Option<LogFormat>,
     state: Mutex<StageProgress>,
-    taken: Mutex<Vec<Usage>>,
+    usages: Mutex<Vec<Usage>>,
     /// Note of the worker, which `status` in other processes reads.
     note: Mutex<Option<ProgressNote>>,
 }
@@ -147,21 +153,23 @@ impl Display {
         Self { quiet: args.quiet, has_bar, lines, ..Self::default() }
     }
 
+    /// Also writes the progress into `note` from now on.
     pub(crate) fn keep_in(&self, note: ProgressNote) {
         *lock(&self.note) = Some(note);
     }
 
     /// Writes the progress into the note, at most once a second.
-    fn keep(&self, state: &mut StageProgress) {
+    fn update_note(&self, state: &mut StageProgress) {
         let is_due = state.noted.is_none_or(|last| last.elapsed() >= BETWEEN_NOTES);
         if let (Some(note), true) = (&*lock(&self.note), is_due) {
             state.noted = Some(Instant::now());
-            let mut json = state.json();
-            json["line"] = state.line(LogFormat::Text, false).into();
+            let mut json = state.to_json();
+            json["line"] = state.format_line(LogFormat::Text, false).into();
             *lock(note) = Some(json);
         }
     }
 
+    /// Runs a stage and, if it succeeds, adds its usage to the usages.
     pub(crate) fn measure(&self, stage: Stage, run: impl FnOnce() -> Result<()>) -> Result<()> {
         // Resets the peak; if the system refuses, that of the whole process stays.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
@@ -170,12 +178,12 @@ impl Display {
         run()?;
         let busy_seconds = std::mem::take(&mut lock(&self.state).busy_seconds);
         let (seconds, peak_bytes) = (began.elapsed().as_secs_f64(), peak_memory_bytes());
-        lock(&self.taken).push(Usage { stage, seconds, peak_bytes, busy_seconds });
+        lock(&self.usages).push(Usage { stage, seconds, peak_bytes, busy_seconds });
         Ok(())
     }
 
-    pub(crate) fn taken(&self) -> Vec<Usage> {
-        lock(&self.taken).clone()
+    pub(crate) fn usages(&self) -> Vec<Usage> {
+        lock(&self.usages).clone()
     }
 }
 
@@ -185,7 +193,7 @@ impl Progress for Display {
         let mut state =
             StageProgress { stage: stage.into(), unit, total, ..StageProgress::default() };
         (state.began, state.reported) = (now, now);
-        state.bar = self.has_bar.then(|| bar(stage));
+        state.bar = self.has_bar.then(|| new_bar(stage));
         state.draw();
         *lock(&self.state) = state;
     }
@@ -195,12 +203,12 @@ impl Progress for Display {
         state.done += units;
         state.tokens += tokens;
         state.draw();
-        self.keep(&mut state);
+        self.update_note(&mut state);
         if let Some(format) = self.lines
             && state.reported.is_none_or(|last| last.elapsed() >= BETWEEN_LINES)
         {
             state.reported = Some(Instant::now());
-            complaint(&state.line(format, false));
+            print_complaint(&state.format_line(format, false));
         }
     }
 
@@ -223,13 +231,13 @@ impl Progress for Display {
             bar.abandon(); // the bar is full only if all was done
         }
         if let Some(format) = self.lines {
-            complaint(&state.line(format, true));
+            print_complaint(&state.format_line(format, true));
         }
     }
 }
 
 /// Creates a bar with a spinner that also moves while nothing is reported.
-fn bar(stage: &str) -> ProgressBar {
+fn new_bar(stage: &str) -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(REDRAWS_PER_SEC);
     let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
     let style = ProgressStyle::with_template("{prefix:<9} {spinner} {bar:30} {msg}");
@@ -271,18 +279,18 @@ mod tests {
             ..StageProgress::default()
         };
         assert_eq!(
-            state.line(LogFormat::Text, false),
+            state.format_line(LogFormat::Text, false),
             "embed: 60 documents (25.0%), 2 documents/s, 1 min 30 s left"
         );
         assert_eq!(
-            state.line(LogFormat::Text, true),
+            state.format_line(LogFormat::Text, true),
             "embed: 60 documents (25.0%), 2 documents/s, 30 s"
         );
         let state = StageProgress { input: None, ..state };
-        assert_eq!(state.message(), "60 documents, 2 documents/s");
+        assert_eq!(state.format_message(), "60 documents, 2 documents/s");
         let state = StageProgress { total: Some(120), tokens: 300, ..state };
         assert_eq!(
-            state.message(),
+            state.format_message(),
             "60 of 120 documents (50.0%), 2 documents/s, 10 tokens/s, 30 s left"
         );
     }

@@ -18,7 +18,7 @@ use polysift::pii::PiiMode;
 use polysift::run::{RunDir, Stage};
 use polysift::{Error, Result};
 
-pub(crate) fn stage_names() -> impl TypedValueParser<Value = Stage> {
+pub(crate) fn stage_parser() -> impl TypedValueParser<Value = Stage> {
     PossibleValuesParser::new(Stage::ALL.map(Stage::name)).try_map(|name| name.parse::<Stage>())
 }
 
@@ -207,7 +207,7 @@ pub(crate) struct SettingsArgs {
     #[command(flatten)]
     pub(crate) base: BaseArgs,
     /// Discard the outputs of this stage and of the stages that depend on it, then run them again
-    #[arg(long, value_name = "STAGE", value_parser = stage_names())]
+    #[arg(long, value_name = "STAGE", value_parser = stage_parser())]
     pub(crate) redo: Option<Stage>,
     /// Index of this task among the tasks of the stage, counted from 0; the task begins with its
     /// own share of the shards. `auto` takes the index from Slurm, Kubernetes or AWS Batch
@@ -262,16 +262,16 @@ impl SettingsArgs {
     }
 }
 
-/// Returns the hub settings of the environment and `--offline`, and sets them for hub URLs.
-pub(crate) fn hub(offline: bool) -> HubSettings {
+/// Returns the hub settings of the environment and `--offline`, and sets them for all hub URLs.
+pub(crate) fn set_hub(offline: bool) -> HubSettings {
     let mut hub = HubSettings::from_env(|name| std::env::var(name).ok());
     hub.offline |= offline;
     polysift::remote::set_hub(&hub);
     hub
 }
 
-/// Reads the settings that the run directory `run` holds.
-pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
+/// Reads the settings that the run directory `run` holds; [`Error::Missing`] if it is not planned.
+pub(crate) fn read_run_settings(run: &Path) -> Result<RunConfig> {
     if !run.join("config.toml").is_file() {
         let reason = "has no config.toml: it is not planned (`polysift plan --run DIR ...`), or its \
                       settings are lost";
@@ -284,12 +284,12 @@ pub(crate) fn settings_of(run: &Path) -> Result<RunConfig> {
 /// Reads the settings file (or the run directory's own), applies the flags, checks the result,
 /// in which all paths are absolute.
 pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
-    hub(args.encoder.offline); // hub URLs are looked up with these settings
-    let (file, origin) = base(&args.base)?;
-    let overrides = overrides(args)?;
+    set_hub(args.encoder.offline); // hub URLs are looked up with these settings
+    let (file, origin) = read_base(&args.base)?;
+    let overrides = list_overrides(args)?;
     let mut table = file.clone();
     for (key, value) in &overrides {
-        set(&mut table, key, value.clone())?;
+        set_key(&mut table, key, value.clone())?;
     }
     // `--head` and `--train-on` replace each other's keys of the file.
     let of_training = "train label weight hidden references negatives languages center";
@@ -301,8 +301,9 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
             }
         }
     }
-    let mut config = RunConfig::from_table(table)
-        .map_err(|reason| blamed(file, &overrides).unwrap_or(Error::config(origin, reason)))?;
+    let mut config = RunConfig::from_table(table).map_err(|reason| {
+        find_wrong_override(file, &overrides).unwrap_or(Error::config(origin, reason))
+    })?;
     config.check()?;
     if let Some(to) = config.export.to.as_ref().filter(|to| is_url(to)) {
         let wrong = |error: Error| Error::config("export.to", error.to_string());
@@ -319,16 +320,17 @@ pub(crate) fn resolve(args: &SettingsArgs) -> Result<RunConfig> {
 }
 
 /// Returns an error that names the first of `overrides` which makes the valid `file` invalid.
-fn blamed(mut file: Table, overrides: &Overrides) -> Option<Error> {
+fn find_wrong_override(mut file: Table, overrides: &Overrides) -> Option<Error> {
     overrides.iter().find_map(|(key, value)| {
-        set(&mut file, key, value.clone()).ok()?;
+        set_key(&mut file, key, value.clone()).ok()?;
         let reason = RunConfig::from_table(file.clone()).err()?;
         Some(Error::config(format!("--set {key}"), reason))
     })
 }
 
-/// Reads the table that the flags are applied to; returns it with its name for error messages.
-fn base(args: &BaseArgs) -> Result<(Table, String)> {
+/// Reads the file that the flags are applied to: `--config`, else the run's own, if there is one.
+/// Returns its table, with absolute paths, and its name for error messages.
+fn read_base(args: &BaseArgs) -> Result<(Table, String)> {
     let stored = args.run.as_ref().map(|run| run.join("config.toml")).filter(|p| p.is_file());
     let Some(path) = args.config.clone().or(stored) else {
         return Ok((Table::new(), "arguments".to_owned()));
@@ -380,15 +382,15 @@ fn make_key_absolute(table: &mut Table, key: &str, base: &Path) {
 fn make_value_absolute(value: &mut Value, rest: &str, base: &Path) {
     match value {
         Value::String(path) if path.is_empty() || path.split('/').next() == Some("~") => {}
-        Value::String(path) if rest.is_empty() => *path = join(base, path),
+        Value::String(path) if rest.is_empty() => *path = join_path(base, path),
         Value::Table(table) if !rest.is_empty() => make_key_absolute(table, rest, base),
         Value::Array(all) => all.iter_mut().for_each(|one| make_value_absolute(one, rest, base)),
         _ => {}
     }
 }
 
-/// Joins `path` to `base`, with `..` resolved so that messages are readable.
-fn join(base: &Path, path: &str) -> String {
+/// Joins `path` to `base`, with `..` resolved so that messages are readable; URLs stay.
+fn join_path(base: &Path, path: &str) -> String {
     if is_url(path) {
         return path.to_owned();
     }
@@ -401,8 +403,8 @@ fn join_glob(base: &Path, glob: &str) -> String {
     if is_url(glob) || glob.starts_with('/') {
         return glob.to_owned();
     }
-    let base = PathBuf::from(glob::Pattern::escape(&join(base, "")));
-    let joined = join(&base, glob);
+    let base = PathBuf::from(glob::Pattern::escape(&join_path(base, "")));
+    let joined = join_path(&base, glob);
     match Path::new(&joined).strip_prefix(&base) {
         Ok(below) => base.join(".").join(below).to_string_lossy().into_owned(),
         Err(_) => joined,
@@ -420,7 +422,7 @@ fn add_items(overrides: &mut Overrides, key: String, items: Vec<Value>) {
 }
 
 /// Returns every given flag as the key it sets; paths are made absolute from the current directory.
-fn overrides(args: &SettingsArgs) -> Result<Overrides> {
+fn list_overrides(args: &SettingsArgs) -> Result<Overrides> {
     let mut all = Overrides::new();
     for (section, flags) in [
         ("", Table::try_from(&args.keys)),
@@ -433,30 +435,30 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     if args.no_embeddings {
         all.push(("export.with_embeddings".into(), false.into()));
     }
-    for (name, path) in split("--head", &args.head)? {
+    for (name, path) in split_all("--head", &args.head)? {
         all.push((format!("heads.{name}.path"), path.into()));
     }
-    for (name, path) in split("--train-on", &args.train_on)? {
+    for (name, path) in split_all("--train-on", &args.train_on)? {
         add_items(&mut all, format!("heads.{name}.train"), vec![path.into()]);
     }
-    for (name, column) in split("--score-column", &args.score_column)? {
+    for (name, column) in split_all("--score-column", &args.score_column)? {
         all.push((format!("heads.{name}.kind"), "column".into()));
         all.push((format!("heads.{name}.score"), column.into()));
     }
-    for (name, rates) in split("--retention", &args.retention)? {
-        let rates = rates.split(',').map(|rate| parse_rate("--retention", rate));
+    for (name, rates) in split_all("--retention", &args.retention)? {
+        let rates = rates.split(',').map(|rate| check_rate("--retention", rate));
         let rates: Vec<Value> = rates.collect::<Result<_>>()?;
         add_items(&mut all, format!("languages._default.retention.{name}"), rates);
     }
-    for (name, rate) in split("--removal", &args.removal)? {
-        all.push((format!("languages._default.removal.{name}"), parse_rate("--removal", rate)?));
+    for (name, rate) in split_all("--removal", &args.removal)? {
+        all.push((format!("languages._default.removal.{name}"), check_rate("--removal", rate)?));
     }
-    let set_keys = split("--set", &args.base.set)?.into_iter();
+    let set_keys = split_all("--set", &args.base.set)?.into_iter();
     all.extend(set_keys.map(|(key, value)| (key.to_owned(), parse_value(value))));
     let here = std::env::current_dir().map_err(Error::io(Path::new("."), "resolve"))?;
     for (key, value) in &mut all {
         let mut table = Table::new();
-        set(&mut table, key, value.clone())?;
+        set_key(&mut table, key, value.clone())?;
         make_absolute(&mut table, &here);
         let table = Value::Table(table);
         let changed = key.split('.').try_fold(&table, |table, name| table.get(name));
@@ -465,7 +467,8 @@ fn overrides(args: &SettingsArgs) -> Result<Overrides> {
     Ok(all)
 }
 
-fn split<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a str)>> {
+/// Splits `NAME=VALUE` at the first `=`; the error for text without one names `flag`.
+fn split_all<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a str)>> {
     let pair = |text: &'a String| {
         let wrong = || Error::config(flag, format!("`{text}` is not of the form NAME=VALUE"));
         text.split_once('=').ok_or_else(wrong)
@@ -473,8 +476,8 @@ fn split<'a>(flag: &str, assignments: &'a [String]) -> Result<Vec<(&'a str, &'a 
     assignments.iter().map(pair).collect()
 }
 
-/// Checks a rate here, so that the error names the flag.
-fn parse_rate(flag: &str, text: &str) -> Result<Value> {
+/// Checks a rate here, so that the error names the flag, and returns its text.
+fn check_rate(flag: &str, text: &str) -> Result<Value> {
     text.parse::<Rate>().map_err(|reason| Error::config(flag, reason))?;
     Ok(Value::String(text.to_owned()))
 }
@@ -485,14 +488,14 @@ fn parse_value(text: &str) -> Value {
     parsed.and_then(|mut t| t.remove("value")).unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
-/// Sets a dotted key, creating tables as needed.
-fn set(table: &mut Table, key: &str, value: Value) -> Result<()> {
+/// Sets a dotted key, creating tables as needed; fails if a part of it is set to another value.
+fn set_key(table: &mut Table, key: &str, value: Value) -> Result<()> {
     let Some((first, rest)) = key.split_once('.') else {
         table.insert(key.to_owned(), value);
         return Ok(());
     };
     match table.entry(first).or_insert_with(|| Table::new().into()) {
-        Value::Table(inner) => set(inner, rest, value),
+        Value::Table(inner) => set_key(inner, rest, value),
         _ => Err(Error::config("--set", format!("`{first}` of `…{key}` is not a table"))),
     }
 }

@@ -15,6 +15,7 @@ use polysift::{Error, Result};
 /// Signals this soon are one request: `timeout`, Slurm and shells also signal the process group.
 const SAME_REQUEST: Duration = Duration::from_secs(2);
 
+/// Starts the thread that waits for signals and asks for a stop.
 pub(crate) fn install(stop: &Stop) -> Result<()> {
     let failed = |e: std::io::Error| Error::config("signals", e.to_string());
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGUSR1]).map_err(failed)?;

@@ -9,11 +9,11 @@ use polysift::corpus::Context;
 use polysift::corpus::work::{in_order, stages_of};
 use polysift::io::create_folder;
 use polysift::run::Stage;
-use polysift::views::status::unfinished;
+use polysift::views::status::find_unfinished;
 use polysift::{Error, Result};
 
 use super::printer;
-use super::settings::{RunDirArgs, settings_of, stage_names};
+use super::settings::{RunDirArgs, read_run_settings, stage_parser};
 
 /// Maximum default number of tasks per stage; the default is one task per shard.
 const MAX_DEFAULT_TASKS: u32 = 100;
@@ -23,7 +23,7 @@ pub(crate) struct SlurmArgs {
     #[command(flatten)]
     run: RunDirArgs,
     /// Submit only these stages [default: all stages that the settings require]
-    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_names())]
+    #[arg(long, value_name = "STAGE", value_delimiter = ',', value_parser = stage_parser())]
     stage: Vec<Stage>,
     /// Tasks in a job array, at most one per shard and at most as many as the cluster takes
     /// [default: one per shard, at most 100]
@@ -36,11 +36,11 @@ pub(crate) struct SlurmArgs {
 impl SlurmArgs {
     /// Returns the absolute path of the run directory; [`Error::Missing`] if it is not planned.
     pub(crate) fn root(&self) -> Result<PathBuf> {
-        settings_of(self.run.path())?;
+        read_run_settings(self.run.path())?;
         std::path::absolute(self.run.path()).map_err(Error::io(self.run.path(), "resolve"))
     }
 
-    /// Prints the script for the run at [`SlurmArgs::root`].
+    /// Prints the script for the run at [`SlurmArgs::root`], and creates the folder of its logs.
     pub(crate) fn print(&self, context: Context<'_>) -> Result<()> {
         let Context { run, config, .. } = context;
         let shards = u32::try_from(run.plan()?.shards.len().max(1)).unwrap_or(u32::MAX);
@@ -63,7 +63,7 @@ impl SlurmArgs {
         };
         // The unfinished tasks of the first stage that is not done, and all stages after it.
         let mut work = Vec::new();
-        if let Some(first) = unfinished(context, &stages, Some(num_tasks))? {
+        if let Some(first) = find_unfinished(context, &stages, Some(num_tasks))? {
             let later = stages.iter().skip_while(|stage| **stage != first.stage).skip(1);
             work.push((first.stage, first.tasks));
             work.extend(later.map(|stage| (*stage, (0..num_tasks).collect())));
@@ -71,7 +71,7 @@ impl SlurmArgs {
         let script = submit_script(&settings, config, &work)?;
         // Slurm fails a job if the folder of its log does not exist.
         create_folder(&run.path("logs"))?;
-        printer::bytes(script.as_bytes());
+        printer::print_bytes(script.as_bytes());
         Ok(())
     }
 }

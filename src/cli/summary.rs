@@ -29,7 +29,7 @@ use polysift::views::sampling::LanguageSample;
 use polysift::views::status::{RunStatus, status};
 use polysift::views::verify::Verified;
 
-use super::printer::{cells, line, or_dash, titled_table};
+use super::printer::{cells, or_dash, print_line, print_table};
 use super::progress::{Usage, time_for_people};
 
 /// Prints a description as an outline, each line after `indent`.
@@ -37,11 +37,11 @@ pub(crate) fn print_tree(description: &Value, indent: &str) {
     for (name, value) in description.as_object().into_iter().flatten() {
         match value {
             Value::Object(_) => {
-                line(&format!("{indent}{name}:"));
+                print_line(&format!("{indent}{name}:"));
                 print_tree(value, &format!("{indent}  "));
             }
-            Value::String(text) => line(&format!("{indent}{name}: {text}")),
-            other => line(&format!("{indent}{name}: {other}")),
+            Value::String(text) => print_line(&format!("{indent}{name}: {text}")),
+            other => print_line(&format!("{indent}{name}: {other}")),
         }
     }
 }
@@ -50,7 +50,7 @@ const MAX_SHARDS_SHOWN: usize = 100;
 const MAX_FAILURES_SHOWN: usize = 20;
 
 /// Prints the tables at the end of a command that ran stages.
-pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
+pub(crate) fn print_results(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     if !context.run.has_plan() {
         return Ok(());
     }
@@ -71,18 +71,18 @@ pub(crate) fn print(context: Context<'_>, stages: &[Stage]) -> Result<()> {
     }
     let refines = context.config.selection.refine && stages.contains(&Stage::Refine);
     if refines && status.refinement.is_none() {
-        line("nothing to refine: the embeddings are in f32");
+        print_line("nothing to refine: the embeddings are in f32");
     }
     print_place(context)?;
     if stages.contains(&Stage::Export) {
         let place = context.config.export.place(context.run.root()).join("export");
-        line(&format!("selected documents: {}", place.display()));
+        print_line(&format!("selected documents: {}", place.display()));
     }
     Ok(())
 }
 
 /// Returns the result of a command that ran stages: the run, its heads, and what the stages took.
-pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> {
+pub(crate) fn describe_results(context: Context<'_>, usages: &[Usage]) -> Result<Value> {
     let mut document = inspect_run(context)?;
     let heads = cards(context)?.into_iter().map(|(name, card)| {
         let test = card
@@ -98,15 +98,16 @@ pub(crate) fn document(context: Context<'_>, usages: &[Usage]) -> Result<Value> 
 /// Prints the precision of the embeddings, if there are any, and the run directory.
 fn print_place(context: Context<'_>) -> Result<()> {
     if let Some(precision) = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision() {
-        line(&format!("embeddings were computed in {precision}"));
+        print_line(&format!("embeddings were computed in {precision}"));
     }
-    line(&format!("run directory: {}", context.run.root().display()));
+    print_line(&format!("run directory: {}", context.run.root().display()));
     Ok(())
 }
 
+/// Prints what `inspect` shows of a run: place, thresholds and status.
 pub(crate) fn print_run(context: Context<'_>) -> Result<()> {
     print_place(context)?;
-    line("");
+    print_line("");
     print_thresholds(context)?;
     print_status(&status(context)?);
     Ok(())
@@ -116,11 +117,11 @@ pub(crate) fn print_robots(verdicts: &[RobotsVerdict]) {
     for RobotsVerdict { url, has_robots_file, agents } in verdicts {
         let (blocked, all) = (agents.iter().filter(|agent| agent.is_blocked).count(), agents.len());
         let file = if *has_robots_file { "" } else { ", no robots.txt of its host" };
-        line(&format!("{url}: {blocked} of {all} agents blocked{file}"));
+        print_line(&format!("{url}: {blocked} of {all} agents blocked{file}"));
         for agent in agents {
             let word = if agent.is_blocked { "blocked" } else { "allowed" };
             let decided = agent.line.as_ref().map_or(String::new(), |line| format!(" by {line}"));
-            line(&format!("  {:<30} {word}{decided}", agent.agent));
+            print_line(&format!("  {:<30} {word}{decided}", agent.agent));
         }
     }
 }
@@ -134,11 +135,12 @@ pub(crate) fn print_usages(usages: &[Usage]) {
         let (busy, peak) = (busy.collect::<Vec<_>>().join(", "), peak_bytes.map(|b| b / 1_000_000));
         cells([&stage.name(), &format!("{seconds:.1}"), &or_dash(peak), &busy])
     });
-    line("");
-    titled_table(["stage", "seconds", "peak MB", "busy"], rows);
+    print_line("");
+    print_table(["stage", "seconds", "peak MB", "busy"], rows);
 }
 
-fn number(value: Option<f64>) -> String {
+/// Formats with four digits after the point; `-` without a value.
+fn four_digits(value: Option<f64>) -> String {
     or_dash(value.map(|number| format!("{number:.4}")))
 }
 
@@ -159,9 +161,9 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         };
         let interval = or_dash(interval.map(|[low, high]| format!("{low:.2} to {high:.2}")));
         let language = card.language.clone().unwrap_or_default();
-        let [ordered, half, linear] =
-            [training.test, half, training.linear_test].map(|test| number(test.and_then(order)));
-        let (tested, error) = (test.num_samples, number(distance));
+        let [ordered, half, linear] = [training.test, half, training.linear_test]
+            .map(|test| four_digits(test.and_then(order)));
+        let (tested, error) = (test.num_samples, four_digits(distance));
         table.push(cells([
             &name, &language, &samples, &tested, &error, &ordered, &interval, &half, &linear,
         ]));
@@ -173,13 +175,14 @@ fn print_heads(context: Context<'_>) -> Result<()> {
         if !rows.is_empty() {
             let head = ["head", "language", "samples", "tested"];
             let test = [distance, order, "95% interval", "with half", "linear"];
-            titled_table([&head[..], &test].concat(), rows);
-            line("");
+            print_table([&head[..], &test].concat(), rows);
+            print_line("");
         }
     }
     Ok(())
 }
 
+/// Prints each threshold of each language that has some, sorted by head; nothing without any.
 fn print_thresholds(context: Context<'_>) -> Result<()> {
     let mut rows = Vec::new();
     for (language, selection) in selections(context.run)? {
@@ -196,15 +199,15 @@ fn print_thresholds(context: Context<'_>) -> Result<()> {
                 };
                 let (head, rate) = (format!("{} {kind}", threshold.head_name), or_dash(rate));
                 let documents = scored.num_documents + dropped.num_documents;
-                let (at, kept) = (number(outcome.threshold_score), outcome.kept.num_documents);
+                let (at, kept) = (four_digits(outcome.threshold_score), outcome.kept.num_documents);
                 rows.push(cells([&head, &language, &documents, &rate, &at, &kept]));
             }
         }
     }
     rows.sort_by(|a: &Vec<String>, b| a[..2].cmp(&b[..2]));
     if !rows.is_empty() {
-        titled_table(["head", "language", "documents", "rate", "threshold", "kept"], rows);
-        line("");
+        print_table(["head", "language", "documents", "rate", "threshold", "kept"], rows);
+        print_line("");
     }
     Ok(())
 }
@@ -229,32 +232,32 @@ fn print_cascade(context: Context<'_>) -> Result<()> {
         rows.push(cells([&language, &pass, &result.pilot, &percent(encoded), &percent(cost)]));
     }
     if !rows.is_empty() {
-        titled_table(["language", "first pass", "pilot", "encoded", "cost of the full run"], rows);
-        line("");
+        print_table(["language", "first pass", "pilot", "encoded", "cost of the full run"], rows);
+        print_line("");
     }
     for (language, selection) in selections {
         let Some(audit) = selection.cascade else { continue };
         let CascadeAudit { documents, dropped, audited, tokens_saved, gpu_hours_saved, .. } = audit;
-        line(&format!(
+        print_line(&format!(
             "{language}: {dropped} of {documents} documents not encoded, some {tokens_saved} tokens, {gpu_hours_saved:.2} hours of an H200 (roughly); {audited} audited"
         ));
         for Recall { head, rate, lower_bound, is_proved, .. } in audit.recalls {
             let rate = rate.map_or(String::new(), |rate| format!(" at {rate}"));
             let word = if is_proved { "proved" } else { "not proved" };
-            line(&format!(
+            print_line(&format!(
                 "{language}: {head}{rate} has a recall of at least {lower_bound:.4}: {word}"
             ));
         }
     }
     for language in whole {
-        line(&format!("encoded in full: {language}"));
+        print_line(&format!("encoded in full: {language}"));
     }
-    line("");
+    print_line("");
     Ok(())
 }
 
 /// Formats the counts of an export: `80 kept; removed: 151 by quality, 6 without text`.
-fn export_counts(counts: &BTreeMap<String, u64>) -> String {
+fn format_export_counts(counts: &BTreeMap<String, u64>) -> String {
     let kept = counts.get(KEPT).map(|count| format!("{} kept", thousands(*count)));
     let reasons = counts.iter().filter(|(name, count)| *name != KEPT && **count > 0);
     let reasons: Vec<String> = reasons
@@ -267,6 +270,7 @@ fn export_counts(counts: &BTreeMap<String, u64>) -> String {
     kept.into_iter().chain(removed).collect::<Vec<_>>().join("; ")
 }
 
+/// Prints a table of the stages, then failures, processes at work and the refinement.
 pub(crate) fn print_status(status: &RunStatus) {
     let rows = status.stages.iter().map(|stage| {
         let total = stage.total.map(|t| format!("/{t}")).unwrap_or_default();
@@ -278,7 +282,7 @@ pub(crate) fn print_status(status: &RunStatus) {
             let all = all.iter().chain(others).map(|(rows, what)| format!("{rows} {what}"));
             all.collect::<Vec<_>>().join(", ")
         } else if stage.stage == Stage::Export {
-            export_counts(&stage.counts)
+            format_export_counts(&stage.counts)
         } else {
             let counts = stage.counts.iter().map(|(name, count)| format!("{count} {name}"));
             counts.collect::<Vec<_>>().join(", ")
@@ -286,28 +290,28 @@ pub(crate) fn print_status(status: &RunStatus) {
         let (name, done) = (stage.stage.name(), format!("{}{total}", stage.done));
         cells([&name, &done, &stage.leased, &stage.failed.len(), &stage.rows, &counts])
     });
-    titled_table(["stage", "done", "in work", "failed", "rows", "of which"], rows);
+    print_table(["stage", "done", "in work", "failed", "rows", "of which"], rows);
     for stage in &status.stages {
         for (key, failure) in stage.failed.iter().take(MAX_FAILURES_SHOWN) {
-            line(&format!("{} failed: {key}: {}", stage.stage.name(), failure.error));
+            print_line(&format!("{} failed: {key}: {}", stage.stage.name(), failure.error));
         }
         let more = stage.failed.len().saturating_sub(MAX_FAILURES_SHOWN);
         if more > 0 {
-            line(&format!("{} failed: {more} more", stage.stage.name()));
+            print_line(&format!("{} failed: {more} more", stage.stage.name()));
         }
     }
     let embed = status.stages.iter().find(|stage| stage.stage == Stage::Embed);
     if embed.is_some_and(|embed| embed.total.is_some_and(|total| embed.done < total)) {
-        line(&format!("{:.1}% of the input is embedded", 100.0 * status.embedded_share));
+        print_line(&format!("{:.1}% of the input is embedded", 100.0 * status.embedded_share));
     }
     for LiveWorker { host, pid, is_alive, progress } in &status.workers {
         let how = if *is_alive { "at work" } else { "at work at its last heartbeat" };
         let progress = progress.as_ref().and_then(|progress| progress["line"].as_str());
         let progress = progress.map(|line| format!("; {line}")).unwrap_or_default();
-        line(&format!("process {pid} on {host}: {how}{progress}"));
+        print_line(&format!("process {pid} on {host}: {how}{progress}"));
     }
     if let Some(refinement) = &status.refinement {
-        line("");
+        print_line("");
         print_refinement(refinement);
     }
 }
@@ -317,7 +321,7 @@ fn print_refinement(refinement: &Refinement) {
     let share = |part: u64, whole: u64| 100.0 * part as f64 / whole.max(1) as f64;
     let Refinement { precision, rounds, documents, refined, tokens, refined_tokens, .. } =
         *refinement;
-    line(&format!(
+    print_line(&format!(
         "refined in {precision}: {rounds} rounds, {refined} documents ({:.2}%), {refined_tokens} tokens ({:.2}%)",
         share(refined, documents),
         share(refined_tokens, tokens)
@@ -327,25 +331,26 @@ fn print_refinement(refinement: &Refinement) {
         let (largest, margin) = (logits(found.largest_difference), logits(found.margin));
         cells([&found.head, &found.language, &found.refined, &largest, &margin])
     });
-    titled_table(["head", "language", "refined", "largest difference", "margin"], rows);
+    print_table(["head", "language", "refined", "largest difference", "margin"], rows);
     let rows = refinement.languages.iter().map(|found| {
         let share = |share: f64| format!("{:.0}% of the margin", 100.0 * share);
-        let (farthest, wrong) = (found.farthest_change.map(share), number(found.expected_wrong));
+        let (farthest, wrong) =
+            (found.farthest_change.map(share), four_digits(found.expected_wrong));
         cells([&found.language, &found.changed, &or_dash(farthest), &wrong])
     });
-    titled_table(["language", "changed", "farthest change", "wrong beyond (expected)"], rows);
+    print_table(["language", "changed", "farthest change", "wrong beyond (expected)"], rows);
 }
 
 pub(crate) fn print_verified(verified: &Verified) {
     let Verified { files, rows, languages, problems } = verified;
     for problem in problems {
-        line(&format!("wrong: {problem}"));
+        print_line(&format!("wrong: {problem}"));
     }
     let outcome = match problems.len() {
         0 => "all right".to_owned(),
         some => format!("{some} problem(s)"),
     };
-    line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
+    print_line(&format!("{files} files, {rows} rows, {languages} languages checked: {outcome}"));
 }
 
 pub(crate) fn print_samples(samples: &[LanguageSample]) {
@@ -355,24 +360,26 @@ pub(crate) fn print_samples(samples: &[LanguageSample]) {
         let known = sample.excluded + sample.known_texts;
         cells([language, documents, rows, copies, &known, &format!("{:.1}", sample.effective_size)])
     });
-    titled_table(titles, rows);
+    print_table(titles, rows);
 }
 
+/// Prints what each selection keeps, notes, and the paths of the page and the report.
 pub(crate) fn print_report(written: &WrittenReport) {
     let rows = written.languages.iter().flat_map(|language| {
         let selected = language.selected.iter();
         selected.map(|(name, kept)| cells([name, &language.language, &language.documents, kept]))
     });
-    titled_table(["selection", "language", "documents", "kept"], rows);
+    print_table(["selection", "language", "documents", "kept"], rows);
     for note in &written.notes {
-        line(&format!("note: {note}"));
+        print_line(&format!("note: {note}"));
     }
-    line(&written.page.display().to_string());
-    line(&written.report.display().to_string());
+    print_line(&written.page.display().to_string());
+    print_line(&written.report.display().to_string());
 }
 
-pub(crate) fn field(name: &str, value: impl Display) {
-    line(&format!("{name:<18} {value}"));
+/// Prints a line of a list of names and values.
+fn print_field(name: &str, value: impl Display) {
+    print_line(&format!("{name:<18} {value}"));
 }
 
 /// Prints the heads of a plan, the cost of training them, the rates and the filters.
@@ -397,23 +404,23 @@ fn print_heads_of_plan(estimate: &Estimate, config: &RunConfig) {
                 format!("trained on {samples} samples{drawn} for {languages}")
             }
         };
-        field("head", format!("{name}: {how}"));
+        print_field("head", format!("{name}: {how}"));
     }
     let encoding = estimate.encoding.as_ref().filter(|encoding| encoding.training_tokens > 0.0);
     if let Some(EncodingEstimate { training_tokens: tokens, training_secs, .. }) = encoding {
         let time = time_for_people(*training_secs);
         let cost = format!("{time} to encode the samples (roughly), some {tokens:.0} tokens");
-        field("training", cost);
+        print_field("training", cost);
     }
     for (language, rates) in &config.languages {
         if let Ok(Value::Object(rates)) = serde_json::to_value(rates) {
             let rates = rates.iter().filter(|(_, rate)| !rate.is_null());
             let rates: Vec<String> = rates.map(|(kind, rate)| format!("{kind} {rate}")).collect();
-            field("rates", format!("{language}: {}", rates.join(", ")));
+            print_field("rates", format!("{language}: {}", rates.join(", ")));
         }
     }
     for name in config.filters.keys() {
-        field("filter", name);
+        print_field("filter", name);
     }
 }
 
@@ -421,46 +428,46 @@ pub(crate) fn print_estimate(estimate: &Estimate, config: &RunConfig, run_dir: O
     let Estimate { shards, input_bytes, .. } = estimate;
     let languages = estimate.languages.iter().map(|(l, n)| format!("{l} ({n})"));
     let how = if estimate.rows_counted { "counted" } else { "estimated" };
-    field("run directory", run_dir.map_or("(none named)".into(), Path::to_string_lossy));
-    field("input", format!("{shards} shards, {input_bytes} bytes"));
-    field("languages", languages.collect::<Vec<_>>().join(", "));
-    field("documents", format!("{} ({how})", estimate.rows));
+    print_field("run directory", run_dir.map_or("(none named)".into(), Path::to_string_lossy));
+    print_field("input", format!("{shards} shards, {input_bytes} bytes"));
+    print_field("languages", languages.collect::<Vec<_>>().join(", "));
+    print_field("documents", format!("{} ({how})", estimate.rows));
     match &estimate.encoding {
         Some(encoding) => {
             let EncodingEstimate { tokens, tokens_per_document: mean, encode_secs, .. } = encoding;
-            field("tokens", format!("{tokens:.0} ({mean:.1} a document, from a sample)"));
-            field("encoder", &encoding.model);
-            field("encoder digest", &encoding.encoder_digest);
-            field("tokenizer", &encoding.tokenizer);
+            print_field("tokens", format!("{tokens:.0} ({mean:.1} a document, from a sample)"));
+            print_field("encoder", &encoding.model);
+            print_field("encoder digest", &encoding.encoder_digest);
+            print_field("tokenizer", &encoding.tokenizer);
             for ResolvedSetting { name, value, source } in &encoding.encoder_settings {
-                field(name, format!("{value} ({source})"));
+                print_field(name, format!("{value} ({source})"));
             }
-            field("device", format!("{}, in {}", encoding.device, encoding.precision));
+            print_field("device", format!("{}, in {}", encoding.device, encoding.precision));
             let (time, speed) = (time_for_people(*encode_secs), encoding.tokens_per_sec);
             let how = if encoding.speed_measured {
                 "on this machine"
             } else {
                 "(roughly: what an H200 reached, not measured here)"
             };
-            field("encoding", format!("{time} at {speed:.0} tokens/s {how}"));
+            print_field("encoding", format!("{time} at {speed:.0} tokens/s {how}"));
         }
-        None if config.has_embeddings() => field("encoder", "the input has embeddings"),
-        None => field("encoder", "none"),
+        None if config.has_embeddings() => print_field("encoder", "the input has embeddings"),
+        None => print_field("encoder", "none"),
     }
     print_heads_of_plan(estimate, config);
     let [scores, export] = [estimate.scores_bytes, estimate.export_bytes].map(bytes_for_people);
     let mut disk = format!("scores {scores}, export {export}");
     if let Some(EncodingEstimate { gpu_hours, embeddings_bytes, .. }) = &estimate.encoding {
-        field("on an H200", format!("{gpu_hours:.2} hours of one GPU (roughly)"));
+        print_field("on an H200", format!("{gpu_hours:.2} hours of one GPU (roughly)"));
         disk = format!("embeddings {}, {disk}", bytes_for_people(*embeddings_bytes));
     }
-    field("disk (roughly)", disk);
+    print_field("disk (roughly)", disk);
     for name in estimate.fingerprints.keys().take(MAX_SHARDS_SHOWN) {
-        field("shard", name);
+        print_field("shard", name);
     }
     let more = estimate.fingerprints.len().saturating_sub(MAX_SHARDS_SHOWN);
     if more > 0 {
-        field("", format!("and {more} more (plan.jsonl.zst has them all)"));
+        print_field("", format!("and {more} more (plan.jsonl.zst has them all)"));
     }
 }
 
@@ -473,10 +480,10 @@ mod tests {
         let counts =
             |of: &[(&str, u64)]| of.iter().map(|&(name, n)| (name.to_owned(), n)).collect();
         assert_eq!(
-            export_counts(&counts(&[("kept", 734), ("no_text", 6), ("quality", 1_381)])),
+            format_export_counts(&counts(&[("kept", 734), ("no_text", 6), ("quality", 1_381)])),
             "734 kept; removed: 6 without text, 1,381 by quality"
         );
-        assert_eq!(export_counts(&counts(&[("kept", 1_000_000)])), "1,000,000 kept");
-        assert_eq!(export_counts(&counts(&[])), "");
+        assert_eq!(format_export_counts(&counts(&[("kept", 1_000_000)])), "1,000,000 kept");
+        assert_eq!(format_export_counts(&counts(&[])), "");
     }
 }

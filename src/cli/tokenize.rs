@@ -14,7 +14,7 @@ use super::printer;
 const BATCH_ROWS: usize = 256;
 
 /// Prints one object per chunk: `file`, `row`, `id`, `chunk`, `input_ids`.
-pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<()> {
+pub(crate) fn print_tokens(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Result<()> {
     if config.encoder.model == NO_MODEL {
         return Err(RunConfig::no_encoder("`tokenize` prints the tokens of an encoder"));
     }
@@ -29,7 +29,7 @@ pub(crate) fn tokenize(config: &RunConfig, hub: &HubSettings, stop: &Stop) -> Re
                 for (chunk, input_ids) in chunks.iter().enumerate() {
                     let object = json!({"file": file.name, "row": batch.rows()[i], "id": batch.get(i).id,
                                         "chunk": chunk, "input_ids": input_ids});
-                    printer::line(&object.to_string());
+                    printer::print_line(&object.to_string());
                 }
             }
         }

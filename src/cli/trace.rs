@@ -4,7 +4,6 @@
 //! and the format allows the closing bracket to be missing. (`tracing-chrome` buffers its output
 //! and panics when the disk is full.)
 
-use std::cell::Cell;
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -31,12 +30,13 @@ pub(crate) struct Trace {
 }
 
 /// A span that has not ended. Spans are entered as soon as they are made.
-struct Begun {
+struct BegunSpan {
     since: Instant,
     fields: Map<String, Value>,
 }
 
 impl Trace {
+    /// Creates the file and begins the trace; waits for the reader of a pipe, or for a stop.
     pub(crate) fn create(path: &Path) -> Result<Self> {
         let to = path.to_owned();
         // Opening a pipe waits until somebody reads it.
@@ -50,6 +50,7 @@ impl Trace {
         Ok(Self { began: Instant::now(), file })
     }
 
+    /// Writes `text`, unless writing failed before; the first failure is a warning.
     fn write(&self, text: &str) {
         let mut file = lock(&self.file);
         if file.as_mut().is_some_and(|file| file.write_all(text.as_bytes()).is_err()) {
@@ -76,7 +77,7 @@ where
     S: tracing::Subscriber + for<'a> LookupSpan<'a>,
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
-        let mut begun = Begun { since: Instant::now(), fields: Map::new() };
+        let mut begun = BegunSpan { since: Instant::now(), fields: Map::new() };
         attributes.record(&mut begun);
         if let Some(span) = context.span(id) {
             span.extensions_mut().replace(begun);
@@ -86,7 +87,7 @@ where
     fn on_close(&self, id: Id, context: Context<'_, S>) {
         let Some(span) = context.span(&id) else { return };
         let extensions = span.extensions();
-        let Some(Begun { since, fields }) = extensions.get() else { return };
+        let Some(BegunSpan { since, fields }) = extensions.get() else { return };
         let micros = |duration: Duration| duration.as_secs_f64() * 1e6;
         let event = json!({
             "ph": "X",
@@ -101,18 +102,14 @@ where
     }
 }
 
+/// Returns the number of this thread, counted from 1 in the order in which threads end a span.
 fn thread_number() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
-    thread_local!(static NUMBER: Cell<u64> = const { Cell::new(0) });
-    NUMBER.with(|number| {
-        if number.get() == 0 {
-            number.set(NEXT.fetch_add(1, Ordering::Relaxed));
-        }
-        number.get()
-    })
+    thread_local!(static NUMBER: u64 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|number| *number)
 }
 
-impl Visit for Begun {
+impl Visit for BegunSpan {
     fn record_u64(&mut self, field: &Field, value: u64) {
         self.fields.insert(field.name().to_owned(), value.into());
     }

@@ -87,8 +87,9 @@ pub struct EncodingEstimate {
     pub encoder_digest: String,
 }
 
+/// Documents at the beginnings of some input files, and their chunks.
 #[derive(Default)]
-struct Sample {
+struct InputSample {
     rows: u64,
     chunks: Vec<Vec<u32>>,
     /// Rows of the sampled files as far as they are known, and the bytes of the files that hold
@@ -98,7 +99,7 @@ struct Sample {
     whole: (u64, u64),
 }
 
-/// Estimates the cost of `plan` and of the `training` of heads.
+/// Estimates the cost of `plan` and of the `training` of heads; on a CPU, by encoding a sample.
 pub fn estimate(
     config: &RunConfig,
     plan: &Plan,
@@ -110,9 +111,9 @@ pub fn estimate(
     progress.begin("estimate", None, "chunks");
     let encodes = config.has_embeddings() && config.input.embeddings.is_none();
     let model = encodes.then(|| encoder::load(&config.encoder, hub)).transpose()?;
-    let sample = sample(config, plan, model.as_ref(), stop)?;
+    let sample = sample_input(config, plan, model.as_ref(), stop)?;
     let speed = |model: &Model| match model.placement.gpus.len() {
-        0 => measure(config, model, &sample, stop, progress),
+        0 => measure_speed(config, model, &sample, stop, progress),
         gpus => Ok(speed_of_gpus(model.encoder.info(), sample.mean_length(), gpus)),
     };
     let tokens_per_sec = model.as_ref().map(speed).transpose()?;
@@ -146,7 +147,7 @@ pub fn estimate(
             training_tokens,
             training_secs: training_tokens / tokens_per_sec.max(1e-9),
             gpu_hours: tokens / speed_of_gpus(info, sample.mean_length(), 1) / 3600.0,
-            embeddings_bytes: values * stored_bytes(config.parts.embeddings),
+            embeddings_bytes: values * bytes_per_value(config.parts.embeddings),
             model: config.encoder.model.clone(),
             tokenizer: model.tokenizer.engine(),
             encoder_settings: model.settings.clone(),
@@ -182,7 +183,7 @@ pub fn estimate(
     })
 }
 
-impl Sample {
+impl InputSample {
     /// Returns the length in tokens of the chunk that a token is in, averaged over all tokens.
     fn mean_length(&self) -> f64 {
         let lengths = || self.chunks.iter().map(Vec::len);
@@ -193,7 +194,7 @@ impl Sample {
 
 /// Returns the bytes on disk of one stored embedding value. In Parquet with BYTE_STREAM_SPLIT and
 /// zstd, 768 values took 2,599, 1,301 and 1,052 bytes (pyarrow, normal values).
-fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
+fn bytes_per_value(dtype: EmbeddingDtype) -> f64 {
     match dtype {
         EmbeddingDtype::F32 => 3.38,
         EmbeddingDtype::F16 => 1.69,
@@ -203,8 +204,13 @@ fn stored_bytes(dtype: EmbeddingDtype) -> f64 {
 
 /// Reads the first documents of files spread over the plan, and tokenizes them if there is a model.
 /// Returns the first error if none can be read.
-fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -> Result<Sample> {
-    let (mut sample, mut failure) = (Sample::default(), None);
+fn sample_input(
+    config: &RunConfig,
+    plan: &Plan,
+    model: Option<&Model>,
+    stop: &Stop,
+) -> Result<InputSample> {
+    let (mut sample, mut failure) = (InputSample::default(), None);
     let step = plan.shards.len().div_ceil(SAMPLE_FILES).max(1);
     for shard in plan.shards.iter().step_by(step) {
         stop.check()?;
@@ -212,7 +218,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
             let mut reader = DocumentReader::open(&shard.input()?, &config.input)?;
             let batch = reader.next_batch(SAMPLE_ROWS)?;
             let read = batch.as_ref().map_or(0, DocumentBatch::len);
-            Ok((rows_of(&mut reader, read, shard)?, batch))
+            Ok((count_rows(&mut reader, read, shard)?, batch))
         };
         let ((rows, bytes), batch) = match read() {
             Ok(read) => read,
@@ -248,7 +254,7 @@ fn sample(config: &RunConfig, plan: &Plan, model: Option<&Model>, stop: &Stop) -
 
 /// Returns the number of rows of `shard`, or of its beginning, and the bytes of the file with them.
 /// The `reader` has read `rows`.
-fn rows_of(reader: &mut DocumentReader, mut rows: usize, shard: &Shard) -> Result<(u64, u64)> {
+fn count_rows(reader: &mut DocumentReader, mut rows: usize, shard: &Shard) -> Result<(u64, u64)> {
     if let Some(rows) = shard.num_rows {
         return Ok((rows, shard.bytes));
     }
@@ -261,11 +267,11 @@ fn rows_of(reader: &mut DocumentReader, mut rows: usize, shard: &Shard) -> Resul
     Ok((rows as u64, reader.bytes_read().unwrap_or(shard.bytes)))
 }
 
-/// Encodes as much of the sample as fits the time and returns tokens per second.
-fn measure(
+/// Encodes the sample for at most [`SAMPLE_SECS`] and one more group; returns tokens per second.
+fn measure_speed(
     config: &RunConfig,
     model: &Model,
-    sample: &Sample,
+    sample: &InputSample,
     stop: &Stop,
     progress: &dyn Progress,
 ) -> Result<f64> {

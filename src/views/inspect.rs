@@ -26,7 +26,7 @@ const QUANTILES: [f64; 7] = [0.0, 0.05, 0.25, 0.5, 0.75, 0.95, 1.0];
 
 /// Returns the files that `paths` name. Directories and URLs are replaced by their data files, runs
 /// are not.
-pub fn inspected_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
+pub fn expand_paths(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for path in paths {
         let is_url = path.to_str().is_some_and(is_url);
@@ -94,10 +94,10 @@ pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
         let head = Head::open(path)?;
-        return Ok(
-            json!({"file": path.to_string_lossy(), "spec": head.spec(), "digest": head.digest(),
-                         "card": head.card()}),
-        );
+        return Ok(json!({
+            "file": path.to_string_lossy(), "spec": head.spec(), "digest": head.digest(),
+            "card": head.card(),
+        }));
     }
     let (file, mut reader) = open_rows(path)?;
     let schema = reader.schema.clone();
@@ -137,6 +137,7 @@ struct Column {
 }
 
 impl Column {
+    /// Counts the column `index` of `batch`; only floats have values.
     fn add(&mut self, batch: &RecordBatch, index: usize) {
         let array = batch.column(index);
         self.nulls += array.logical_null_count();
@@ -151,6 +152,7 @@ impl Column {
         self.values.extend(values.into_iter().filter(|v| !v.is_nan()));
     }
 
+    /// Describes type and nulls; NaNs and quantiles (nearest rank) only if there are values.
     fn describe(mut self, data_type: &DataType) -> Value {
         let mut description = json!({"type": data_type.to_string(), "nulls": self.nulls});
         if self.nans > 0 {

@@ -99,7 +99,7 @@ pub struct ReportedLanguage {
 /// Writes the report of a run with the program's `version`; `other` are the settings of a run
 /// directory to compare with. [`Error::Missing`] without thresholds, [`Error::Corrupt`] if the
 /// input changed.
-pub fn report(
+pub fn write_report(
     context: Context<'_>,
     request: &ReportRequest,
     other: Option<&RunConfig>,
@@ -115,13 +115,19 @@ pub fn report(
     let compare = request.compare.as_deref();
     let comparison = compare.map(|path| Comparison::read(context, path, other)).transpose()?;
     let (mut languages, mut compared, mut notes) = (Vec::new(), BTreeMap::new(), Vec::new());
-    let mut without_input = 0;
+    let (mut counts, mut without_input) = (Vec::new(), 0);
     for group in &groups {
-        let surveyed = surveyed(&run, &limits, group)?;
-        detailed(&run, request, &surveyed, comparison.as_ref())?;
+        let surveyed = survey_languages(&run, &limits, group)?;
+        count_details(&run, request, &surveyed, comparison.as_ref())?;
         for (language, surveyed) in surveyed {
             let details = lock(&surveyed.details);
             languages.push(surveyed.report(&details, &order)?);
+            let selected = surveyed.thresholds.names.iter().zip(&details.selected);
+            counts.push(ReportedLanguage {
+                language: language.to_owned(),
+                documents: surveyed.survey.totals.documents,
+                selected: selected.map(|(name, sum)| (name.name.clone(), sum.documents)).collect(),
+            });
             compared.insert(language.to_owned(), details.compared);
             without_input += usize::from(details.without_input);
         }
@@ -135,17 +141,18 @@ pub fn report(
     let compare = comparison.map(|comparison| comparison.report(compared, &mut notes));
     let compare = compare.transpose()?.unwrap_or_default();
     context.progress.end();
-    write(&run, request, version, (languages, compare, notes))
+    let [report, page] = write_files(&run, request, version, (languages, compare, &notes))?;
+    Ok(WrittenReport { report, page, languages: counts, notes })
 }
 
 /// Writes the report and the page from what was found (`compare` is null without another set of
-/// documents) and from the run's own reports.
-fn write(
+/// documents) and from the run's own reports; returns their paths.
+fn write_files(
     run: &StoredRun<'_>,
     request: &ReportRequest,
     version: &str,
-    (languages, compare, notes): (Vec<Value>, Value, Vec<String>),
-) -> Result<WrittenReport> {
+    (languages, compare, notes): (Vec<Value>, Value, &[String]),
+) -> Result<[PathBuf; 2]> {
     let order = head_order(run);
     // When the thresholds were written, in seconds since 1970.
     let files = run.languages.keys().map(|language| run.rows.context.run.selection_file(language));
@@ -177,25 +184,21 @@ fn write(
         "languages": languages,
         "filters": filters,
         "pii": pii,
-        "agreement": agreement(run.rows.context)?,
+        "agreement": compare_heads(run.rows.context)?,
         "compare": compare,
         "notes": notes,
     });
     let out = request.out.clone().unwrap_or_else(|| directory.path("report"));
-    let written = WrittenReport {
-        report: out.join("report.json"),
-        page: out.join("index.html"),
-        languages: languages.iter().map(reported).collect(),
-        notes,
-    };
+    let paths = [out.join("report.json"), out.join("index.html")];
     let json = report.to_string();
-    write_atomic(&written.report, format!("{json}\n").as_bytes())?;
-    let page = page::page(&json).map_err(Error::io(&written.page, "write"))?;
-    write_atomic(&written.page, page.as_bytes())?;
-    Ok(written)
+    write_atomic(&paths[0], format!("{json}\n").as_bytes())?;
+    let page = page::build_page(&json).map_err(Error::io(&paths[1], "write"))?;
+    write_atomic(&paths[1], page.as_bytes())?;
+    Ok(paths)
 }
 
-fn agreement(context: Context<'_>) -> Result<Vec<Value>> {
+/// Returns the agreement of each pair of heads in each language; none with a single head.
+fn compare_heads(context: Context<'_>) -> Result<Vec<Value>> {
     if context.config.heads.len() < 2 {
         return Ok(Vec::new());
     }
@@ -223,18 +226,8 @@ fn head_order(run: &StoredRun<'_>) -> Vec<usize> {
     places.chain(0..heads.len()).filter(|head| seen.insert(*head)).collect()
 }
 
-fn reported(language: &Value) -> ReportedLanguage {
-    let selected = language["selected"].as_object().into_iter().flatten();
-    let count = |totals: &Value| totals["documents"].as_u64().unwrap_or_default();
-    ReportedLanguage {
-        language: language["language"].as_str().unwrap_or_default().to_owned(),
-        documents: count(language),
-        selected: selected.map(|(name, totals)| (name.clone(), count(totals))).collect(),
-    }
-}
-
-/// Runs the first pass over the documents of `languages`.
-fn surveyed<'r>(
+/// Runs the first pass over the documents of `languages` that reach the thresholds.
+fn survey_languages<'r>(
     run: &'r StoredRun<'r>,
     limits: &'r ReportLimits,
     languages: &[&'r str],
@@ -248,7 +241,7 @@ fn surveyed<'r>(
     let shards = run.embedded.shards_with(languages).into_par_iter();
     shards.try_for_each(|(place, ..)| -> Result<()> {
         let mut new: BTreeMap<&str, LanguageSurvey> = BTreeMap::new();
-        run.for_each(place, |_, document| {
+        run.for_each_document(place, |_, document| {
             let survey = surveys.get_key_value(document.info.language);
             let Some((&language, (_, sample))) = survey.filter(|_| !document.is_removed) else {
                 return Ok(());
@@ -273,8 +266,8 @@ fn surveyed<'r>(
     Ok(surveys.into_iter().map(finished).collect())
 }
 
-/// Runs the second pass over the documents of `languages`.
-fn detailed(
+/// Runs the second pass over the documents of `languages` and adds what it counts to their details.
+fn count_details(
     run: &StoredRun<'_>,
     request: &ReportRequest,
     languages: &BTreeMap<&str, SurveyedLanguage<'_>>,
@@ -289,8 +282,8 @@ fn detailed(
         };
         let mut input = ShardInput::open(run.rows.context, shard, file.as_ref())?;
         let mut new: BTreeMap<&str, LanguageDetails> = BTreeMap::new();
-        run.for_each(place, |shard, document| {
-            let is_listed = comparison.is_some_and(|other| other.has(document.info.id));
+        run.for_each_document(place, |shard, document| {
+            let is_listed = comparison.is_some_and(|other| other.note_id(document.info.id));
             let surveyed = languages.get_key_value(document.info.language);
             let Some((&name, language)) = surveyed else { return Ok(()) };
             let details = new.entry(name).or_insert_with(|| language.begin_details());

@@ -31,7 +31,7 @@ use near::{NearThreshold, NearThresholds};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
-use polysift_base::sample::{BottomKSample, ordinal_rank};
+use polysift_base::sample::{BottomKSample, hash_of, ordinal_rank};
 use polysift_config::{HeadKind, Keep, Rate, RunConfig};
 use polysift_corpus::context::Context;
 use polysift_corpus::embedded::Embedded;
@@ -103,29 +103,27 @@ pub struct LanguageSample {
 pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<LanguageSample>> {
     let is_given = !request.exclude.is_empty();
     let exclude = is_given.then(|| discover(&request.exclude, Path::new("."))).transpose()?;
-    let head = head_of_near(context.config, request)?;
+    let head = choose_near_head(context.config, request)?;
     check_columns(&context.config.input)?;
-    let (embedded, heads, scores) = open(context, request)?;
+    let (embedded, heads, scores) = open_run(context, request)?;
     check_removed(context, &embedded)?;
-    let languages = languages(request, &embedded)?;
+    let languages = choose_languages(request, &embedded)?;
     let path_of = |language: &str| PathBuf::from(request.out.replace(LANG, language));
-    for language in &languages {
-        let path = path_of(language);
-        if path.exists() {
-            return Err(exists(&path));
-        }
+    if let Some(path) = languages.iter().map(|code| path_of(code)).find(|path| path.exists()) {
+        return Err(already_exists(&path));
     }
     let earlier = EarlierRounds::read(&exclude.unwrap_or_default(), &context.config.input)?;
     let rows = RunRows::open(context, scores, embedded.languages())?;
     let (mut samples, mut files) = (Vec::new(), BTreeMap::<PathBuf, Vec<u8>>::new());
-    let history = earlier.history();
+    let history = (!earlier.ids.is_empty()).then(|| hash_of(&earlier.ids).as_bytes().to_vec());
+    let history = history.unwrap_or_default();
     let most = request.frame.max(request.count) as u64;
     for group in embedded.language_groups(&languages, most) {
         let mut frames = BTreeMap::new();
         for language in group {
             let near = head.zip(heads.as_ref());
             let near =
-                near.map(|head| near_thresholds(context, request, language, head)).transpose()?;
+                near.map(|head| choose_thresholds(context, request, language, head)).transpose()?;
             let seed = request.seed.unwrap_or(context.config.seed);
             let seed = |purpose| design::seed_of(seed, &history, purpose, language);
             frames
@@ -134,7 +132,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
         read_frames(&embedded, &rows, &frames, &earlier)?;
         for (language, frame) in frames {
             let (sample, rows) =
-                draw((&embedded, &rows), (language, frame), request.count, &earlier)?;
+                draw_language((&embedded, &rows), (language, frame), request.count, &earlier)?;
             let path = path_of(language);
             let content = files.entry(path.clone()).or_default();
             for row in &rows {
@@ -147,31 +145,33 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
     // All languages are drawn before anything is written.
     for (path, content) in files {
         if !write_new(&path, &content)? {
-            return Err(exists(&path));
+            return Err(already_exists(&path));
         }
     }
     Ok(samples)
 }
 
-fn head_of_near<'a>(config: &'a RunConfig, request: &'a SampleRequest) -> Result<Option<&'a str>> {
+/// Returns the head for `near`, by default the only one that is not random; `None` without `near`.
+fn choose_near_head<'a>(
+    config: &'a RunConfig,
+    request: &'a SampleRequest,
+) -> Result<Option<&'a str>> {
     let wrong = |reason: String| Err(Error::config("--head", reason));
     let known = || config.heads.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
-    if let Some(head) = request.head.as_ref().filter(|head| !config.heads.contains_key(*head)) {
-        return wrong(format!("there is no head `{head}`; the heads are {}", known()));
-    }
-    if request.near.is_none() {
-        return Ok(None);
-    }
     let trained = config.heads.iter().filter(|(_, head)| head.kind != HeadKind::Random);
     let trained: Vec<&str> = trained.map(|(name, _)| name.as_str()).collect();
     match (request.head.as_deref(), &trained[..]) {
+        (Some(head), _) if !config.heads.contains_key(head) => {
+            wrong(format!("there is no head `{head}`; the heads are {}", known()))
+        }
+        _ if request.near.is_none() => Ok(None),
         (Some(head), _) | (None, &[head]) => Ok(Some(head)),
         _ => wrong(format!("is missing: `near` looks at one head, of {}", known())),
     }
 }
 
 /// Opens the run: its heads if `near` needs them, and its scores if there are any.
-fn open(
+fn open_run(
     context: Context<'_>,
     request: &SampleRequest,
 ) -> Result<(Embedded, Option<Heads>, Option<ScoreFiles>)> {
@@ -188,7 +188,8 @@ fn open(
     }
 }
 
-fn languages(request: &SampleRequest, embedded: &Embedded) -> Result<BTreeSet<String>> {
+/// Returns the languages of the request, by default all; one without documents is an error.
+fn choose_languages(request: &SampleRequest, embedded: &Embedded) -> Result<BTreeSet<String>> {
     let known = embedded.languages();
     if request.language.is_empty() {
         return Ok(known);
@@ -200,8 +201,8 @@ fn languages(request: &SampleRequest, embedded: &Embedded) -> Result<BTreeSet<St
     Ok(request.language.iter().cloned().collect())
 }
 
-/// Returns the thresholds of `near`: from the request, else the run's thresholds of `head`.
-fn near_thresholds(
+/// Returns the thresholds of `near`: from the request, else the run's of `head`; none are an error.
+fn choose_thresholds(
     context: Context<'_>,
     request: &SampleRequest,
     language: &str,
@@ -211,7 +212,7 @@ fn near_thresholds(
     let mut thresholds: Vec<NearThreshold> =
         request.rate.iter().map(|rate| NearThreshold::Share(rate.as_f64())).collect();
     if thresholds.is_empty() {
-        thresholds = own_thresholds(context, language, (head, keep));
+        thresholds = thresholds_of_run(context, language, (head, keep));
     }
     if thresholds.is_empty() && heads.get(head, language).is_none() {
         let reason =
@@ -233,8 +234,9 @@ fn near_thresholds(
     })
 }
 
-/// Returns the thresholds of a head in `language`: as they were found, or else as they are set.
-fn own_thresholds(
+/// Returns the thresholds of a head as they were found, without those that keep all or nothing; if
+/// none were sought yet, as they are set.
+fn thresholds_of_run(
     context: Context<'_>,
     language: &str,
     (head, keep): (&str, Keep),
@@ -305,7 +307,7 @@ fn read_frames(
 
 /// Draws `count` documents of the frame of `language` and reads their texts; the sample is uniform
 /// unless the frame has thresholds to be near to.
-fn draw<'a>(
+fn draw_language<'a>(
     (embedded, stored): (&'a Embedded, &'a RunRows<'_>),
     (language, frame): (&str, Frame),
     count: usize,
@@ -321,7 +323,7 @@ fn draw<'a>(
     let start = (ordinal_rank(start, 0) >> 64) as u64 % design::ONE;
     let of_frame = ordinals.len() as f64 / population.max(1) as f64;
     let drawn = |i: usize| (ordinals[i], units[i] as f64 / design::ONE as f64 * of_frame);
-    let drawn: Vec<_> = design::systematic(&units, start).into_iter().map(drawn).collect();
+    let drawn: Vec<_> = design::draw_systematic(&units, start).into_iter().map(drawn).collect();
     let num_drawn = drawn.len();
     let (rows, known_texts) = read_rows((&embedded.plan, stored), drawn, earlier, order)?;
     let weights: Vec<f64> = rows.iter().map(|row| row.weight).collect();
@@ -338,7 +340,7 @@ fn draw<'a>(
     Ok((sample, rows))
 }
 
-fn exists(path: &Path) -> Error {
+fn already_exists(path: &Path) -> Error {
     let reason = format!("{} exists, maybe with annotations; name another file", path.display());
     Error::config("--out", reason)
 }

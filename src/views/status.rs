@@ -75,14 +75,12 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     let mut embedded = run.marked(Stage::Embed, &names)?;
     let counts = embedded.iter().flatten().flat_map(|summary| summary.counts.keys().cloned());
     let languages: Vec<String> = counts.collect::<BTreeSet<_>>().into_iter().collect();
-    let (encoded, rows, bytes) = embedding(run, &plan, &embedded)?;
+    let (encoded, rows, bytes) = count_encoded(run, &plan, &embedded)?;
     let trained = trained_keys(run)?;
     let is_refined = run.frozen_settings(Stage::Refine)?.is_some();
     let is_part = |stage| match stage {
-        Stage::Cascade => config.cascade.is_some(),
         Stage::Refine => is_refined,
-        Stage::Train | Stage::Filter | Stage::Deduplicate => stages_of(config).contains(&stage),
-        _ => true,
+        _ => stages_of(config).contains(&stage),
     };
     let mut stages = Vec::new();
     for (stage, keys) in [
@@ -137,8 +135,13 @@ pub fn status(context: Context<'_>) -> Result<RunStatus> {
     })
 }
 
-/// Returns what is encoded so far, the number of its rows, and the bytes of input that hold them.
-fn embedding(run: &RunDir, plan: &Plan, done: &[Option<Summary>]) -> Result<(Encoded, u64, f64)> {
+/// Returns what is encoded so far, the number of its rows, and the bytes of input that hold them,
+/// which an unfinished shard has in proportion to its rows.
+fn count_encoded(
+    run: &RunDir,
+    plan: &Plan,
+    done: &[Option<Summary>],
+) -> Result<(Encoded, u64, f64)> {
     let of_shard = |(shard, summary): (&Shard, &Option<Summary>)| -> Result<(Encoded, u64, f64)> {
         if let Some(Summary { encoded, rows, .. }) = *summary {
             return Ok((encoded.unwrap_or_default(), rows, shard.bytes as f64));
@@ -169,15 +172,14 @@ pub struct Unfinished {
     /// The stage.
     pub stage: Stage,
     /// Number of units of work that are not done.
-    pub items: usize,
-    /// Number of tasks.
-    pub num_tasks: u32,
+    items: usize,
+    num_tasks: u32,
     /// Tasks with such units.
     pub tasks: Vec<u32>,
 }
 
 /// Returns the unfinished work of the first of `stages` that has some.
-pub fn unfinished(
+pub fn find_unfinished(
     context: Context<'_>,
     stages: &[Stage],
     num_tasks: Option<u32>,
@@ -187,7 +189,7 @@ pub fn unfinished(
     let num_tasks = num_tasks.unwrap_or(plan.shards.len().max(1) as u32);
     for &stage in stages {
         let is_left = |item: (String, u32)| Ok((!run.is_done(stage, &item.0)?).then_some(item));
-        let items = items_of(context, &plan, stage, num_tasks)?.into_par_iter().map(is_left);
+        let items = list_items(context, &plan, stage, num_tasks)?.into_par_iter().map(is_left);
         let mut left: Vec<(String, u32)> =
             items.filter_map(Result::transpose).collect::<Result<_>>()?;
         // Any task writes the reports, but only once all else is done.
@@ -204,8 +206,8 @@ pub fn unfinished(
     Ok(None)
 }
 
-/// Returns the units of work of `stage`, each with its task out of `num_tasks`.
-fn items_of(
+/// Lists the units of work of `stage`, each with its task out of `num_tasks`.
+fn list_items(
     context: Context<'_>,
     plan: &Plan,
     stage: Stage,

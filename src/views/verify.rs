@@ -44,21 +44,21 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         verified: Verified::default(),
         files: Vec::new(),
     };
-    checks.frozen()?;
+    checks.find_begun()?;
     // The input may be gone, but an input that exists has to be the planned one.
     checks.check_all(&plan.shards, |shard| match shard.input() {
         Ok(_) | Err(Error::Missing { .. }) => Ok(None),
         Err(error) => Err(error),
     })?;
     for shard in &plan.shards {
-        checks.shard(shard);
+        checks.check_shard(shard);
     }
     for stage in [Stage::Train, Stage::Cascade] {
         for key in run.done_keys(stage)? {
-            checks.marker(stage, &key);
+            checks.read_marker(stage, &key);
         }
     }
-    if let Some(cascade) = checks.found(Cascade::of(context, &plan))?
+    if let Some(cascade) = checks.note_failure(Cascade::of(context, &plan))?
         && context.config.cascade.is_some()
     {
         // As many documents have to be dropped as when the shard was embedded.
@@ -68,38 +68,38 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         })?;
     }
     if checks.begun.contains(&Stage::Filter) {
-        checks.marker(Stage::Filter, REPORTS);
+        checks.read_marker(Stage::Filter, REPORTS);
     }
     if checks.begun.contains(&Stage::Deduplicate) {
-        let languages = checks.found(Embedded::of(run))?;
+        let languages = checks.note_failure(Embedded::of(run))?;
         let languages = languages.map(|embedded| embedded.languages()).unwrap_or_default();
         for key in deduplicated(context.config, languages).into_iter().chain([REPORTS.to_owned()]) {
-            checks.marker(Stage::Deduplicate, &key);
+            checks.read_marker(Stage::Deduplicate, &key);
         }
     }
     if checks.begun.contains(&Stage::Export) && has_reports(context.config) {
-        checks.marker(Stage::Export, REPORTS);
+        checks.read_marker(Stage::Export, REPORTS);
     }
     if checks.begun.contains(&Stage::Refine) {
-        checks.rounds(&plan)?;
+        checks.check_rounds(&plan)?;
     }
     if checks.begun.contains(&Stage::Threshold) {
         for key in run.done_keys(Stage::Threshold)? {
-            checks.marker(Stage::Threshold, &key);
+            checks.read_marker(Stage::Threshold, &key);
         }
-        let checked = checks.thresholds();
-        if checks.found(checked)?.is_none() {
+        let checked = checks.check_thresholds();
+        if checks.note_failure(checked)?.is_none() {
             checks.incomplete.insert(Stage::Threshold);
         }
     }
-    checks.foreign()?;
+    checks.find_foreign_files()?;
     let files = take(&mut checks.files);
     checks.verified.files = files.len() as u64;
     let export = &context.config.export;
     let is_sent = export.is_to_hub() && files.iter().any(|file| is_url(&file.path));
     let published =
         export.to.as_deref().filter(|_| is_sent).map(remote::list_published).transpose()?;
-    checks.check_all(&files, |file| wrong_file(context, published.as_ref(), file))?;
+    checks.check_all(&files, |file| check_file(context, published.as_ref(), file))?;
     // Several checks may find that one file is missing.
     let mut told = HashSet::new();
     checks.verified.problems.retain(|problem| told.insert(problem.clone()));
@@ -110,6 +110,7 @@ struct Checks<'a> {
     context: Context<'a>,
     /// Stages with frozen settings; a stage that was begun has to be complete.
     begun: Vec<Stage>,
+    /// Stages that may yet add files.
     incomplete: BTreeSet<Stage>,
     verified: Verified,
     files: Vec<PartFile>,
@@ -117,27 +118,28 @@ struct Checks<'a> {
 
 impl Checks<'_> {
     /// Finds the stages that were begun; all stages if their settings cannot be read.
-    fn frozen(&mut self) -> Result<()> {
+    fn find_begun(&mut self) -> Result<()> {
         for stage in Stage::ALL {
             match self.context.run.frozen_settings(stage) {
                 Ok(None) => {}
                 Ok(Some(_)) => self.begun.push(stage),
                 Err(error @ Error::Decode { .. }) => {
                     self.begun = Stage::ALL.to_vec();
-                    self.problem(error.report());
+                    self.note_problem(error.report());
                     break;
                 }
                 Err(error) => return Err(error),
             }
         }
         if !self.begun.contains(&Stage::Embed) {
-            self.problem("the settings of the embed stage are not there");
+            self.note_problem("the settings of the embed stage are not there");
         }
         Ok(())
     }
 
-    /// Reads the marker of `key`; its absence is a problem.
-    fn marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
+    /// Reads the marker of `key` and adds its files to those to check. If there is none, that is a
+    /// problem and the stage is incomplete.
+    fn read_marker(&mut self, stage: Stage, key: &str) -> Option<ShardMarker> {
         let problem = match self.context.run.shard_marker(stage, key) {
             Ok(Some(marker)) => {
                 self.files.extend(marker.files.iter().cloned());
@@ -146,39 +148,40 @@ impl Checks<'_> {
             Ok(None) => format!("{}: {key} is not done", stage.name()),
             Err(error) => error.report(),
         };
-        self.problem(problem);
+        self.note_problem(problem);
         self.incomplete.insert(stage);
         None
     }
 
     /// Compares a shard's row counts of all stages with each other and with the exported files.
-    fn shard(&mut self, shard: &Shard) {
+    fn check_shard(&mut self, shard: &Shard) {
         let context = self.context;
-        let Some(embedded) = self.marker(Stage::Embed, &shard.name) else { return };
+        let Some(embedded) = self.read_marker(Stage::Embed, &shard.name) else { return };
         self.verified.rows += embedded.rows;
-        let mut later = Vec::new();
         for stage in [Stage::Score, Stage::Refine, Stage::Filter, Stage::Export] {
-            let of_heads = context.config.heads.keys().map(|head| format!("{head}/{}", shard.name));
-            match stage {
-                _ if !self.begun.contains(&stage) => {}
-                Stage::Score | Stage::Refine => later.extend(of_heads.map(|key| (stage, key))),
-                _ => later.push((stage, shard.name.clone())),
-            }
-        }
-        for (stage, key) in later {
-            let Some(marker) = self.marker(stage, &key) else { continue };
-            if marker.rows != embedded.rows {
-                let (stage, rows, all) = (stage.name(), marker.rows, embedded.rows);
-                self.problem(format!("{stage}: {key} accounts for {rows} rows, embed for {all}"));
-            }
-            if stage == Stage::Export {
-                self.exported_rows(&key, &marker);
+            let of_head = |head: &String| format!("{head}/{}", shard.name);
+            let keys = match stage {
+                _ if !self.begun.contains(&stage) => Vec::new(),
+                Stage::Score | Stage::Refine => context.config.heads.keys().map(of_head).collect(),
+                _ => vec![shard.name.clone()],
+            };
+            for key in keys {
+                let Some(marker) = self.read_marker(stage, &key) else { continue };
+                let (stage_name, rows, all) = (stage.name(), marker.rows, embedded.rows);
+                if rows != all {
+                    self.note_problem(format!(
+                        "{stage_name}: {key} accounts for {rows} rows, embed for {all}"
+                    ));
+                }
+                if stage == Stage::Export {
+                    self.check_exported_rows(&key, &marker);
+                }
             }
         }
     }
 
     /// Compares the rows of the exported files with the counts of the marker.
-    fn exported_rows(&mut self, shard: &str, marker: &ShardMarker) {
+    fn check_exported_rows(&mut self, shard: &str, marker: &ShardMarker) {
         let context = self.context;
         let place = context.config.export.place(context.run.root());
         let mut by_folder: BTreeMap<String, u64> = BTreeMap::new();
@@ -194,7 +197,7 @@ impl Checks<'_> {
         for (reason, rows) in by_folder {
             let counted = marker.counts.get(&reason).copied().unwrap_or_default();
             if rows != counted {
-                self.problem(format!(
+                self.note_problem(format!(
                     "export: {shard}: {rows} rows of `{reason}` exported, {counted} counted"
                 ));
             }
@@ -202,11 +205,13 @@ impl Checks<'_> {
     }
 
     /// Checks the rounds of the refine stage, the last of which found nothing, and its report.
-    fn rounds(&mut self, plan: &Plan) -> Result<()> {
+    fn check_rounds(&mut self, plan: &Plan) -> Result<()> {
         let run = self.context.run;
-        self.marker(Stage::Refine, ALL_LANGUAGES);
+        self.read_marker(Stage::Refine, ALL_LANGUAGES);
         for round in 0.. {
-            let Some(whole) = self.marker(Stage::Refine, &RunDir::round_key(round)) else { break };
+            let Some(whole) = self.read_marker(Stage::Refine, &RunDir::round_key(round)) else {
+                break;
+            };
             let mut rows = 0;
             for shard in &plan.shards {
                 let key = RunDir::round_shard_key(round, shard);
@@ -217,7 +222,7 @@ impl Checks<'_> {
             }
             if rows != whole.rows {
                 let all = whole.rows;
-                self.problem(format!("refine: round {round} scored {rows} rows of {all}"));
+                self.note_problem(format!("refine: round {round} scored {rows} rows of {all}"));
             }
             if whole.rows == 0 && round > 0 {
                 break;
@@ -227,12 +232,12 @@ impl Checks<'_> {
     }
 
     /// Reports files that no marker lists, but not of incomplete stages, which may yet add markers.
-    fn foreign(&mut self) -> Result<()> {
+    fn find_foreign_files(&mut self) -> Result<()> {
         let run = self.context.run;
-        let has_settings = self.found(run.check_settings(None))?.is_some();
+        let has_settings = self.note_failure(run.check_settings(None))?.is_some();
         let has_config = run.path("config.toml").exists();
         if !has_config {
-            self.problem("config.toml: is gone, and with it the settings");
+            self.note_problem("config.toml: is gone, and with it the settings");
         }
         if !has_settings || !has_config {
             return Ok(()); // without settings, nobody can tell which files are foreign
@@ -252,33 +257,35 @@ impl Checks<'_> {
     }
 
     /// Recomputes the thresholds of every language and compares them with the stored ones.
-    fn thresholds(&mut self) -> Result<()> {
+    fn check_thresholds(&mut self) -> Result<()> {
         let (context, run) = (self.context, self.context.run);
         let embedded = Embedded::of(run)?;
         let stored = stored_selections(run, embedded.languages())?;
         let heads = Heads::load(context, &embedded)?;
         let made_with = run.frozen_settings(Stage::Score).ok().flatten();
         if made_with != Some(heads.settings()) {
-            self.problem("the heads differ from the heads that computed the scores");
+            self.note_problem("the heads differ from the heads that computed the scores");
         }
         let files = ScoreFiles::selected(context)?;
         for (language, stored) in stored {
             self.verified.languages += 1;
             let selected = select_language(context, &embedded, &heads, &language, files);
-            if self.found(selected)?.is_some_and(|recomputed| recomputed != stored) {
-                self.problem(format!("{language}: its thresholds do not follow from the scores"));
+            if self.note_failure(selected)?.is_some_and(|recomputed| recomputed != stored) {
+                self.note_problem(format!(
+                    "{language}: its thresholds do not follow from the scores"
+                ));
             }
         }
         Ok(())
     }
 
-    /// Returns what was found, or `None` after noting why it was not; fails if the program stops.
-    fn found<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
+    /// Returns what was found, or `None` after noting the error; fails only if the program stops.
+    fn note_failure<T>(&mut self, found: Result<T>) -> Result<Option<T>> {
         match found {
             Ok(found) => Ok(Some(found)),
             Err(Error::Stopped) => Err(Error::Stopped),
             Err(error) => {
-                self.problem(error.report());
+                self.note_problem(error.report());
                 Ok(None)
             }
         }
@@ -301,13 +308,14 @@ impl Checks<'_> {
         Ok(())
     }
 
-    fn problem(&mut self, problem: impl Into<String>) {
+    fn note_problem(&mut self, problem: impl Into<String>) {
         self.verified.problems.push(problem.into());
     }
 }
 
-/// Compares `file` with its digest, an object with its store or the listing `published` of a hub.
-fn wrong_file(
+/// Returns what is wrong with `file`, by its stamp, and with the rows of exported Parquet. Objects
+/// are compared with their store or with the listing `published` of a hub.
+fn check_file(
     context: Context<'_>,
     published: Option<&BTreeMap<String, ObjectVersion>>,
     file: &PartFile,

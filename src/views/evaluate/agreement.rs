@@ -27,23 +27,21 @@ const SAMPLE_SEED: u64 = 1;
 /// Agreement of two heads on the documents of a language that both scored.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
-    /// The language.
-    pub language: String,
-    /// Name of one head.
-    pub a: String,
-    /// Name of the other.
-    pub b: String,
+    pub(crate) language: String,
+    /// Names of the heads.
+    pub(crate) a: String,
+    pub(crate) b: String,
     /// Number of documents that both heads scored (not NaN).
-    pub documents: usize,
+    pub(crate) documents: usize,
     /// Spearman rank correlation of the scores.
-    pub spearman: Option<f64>,
+    pub(crate) spearman: Option<f64>,
     /// Documents in each head's top, those that it keeps first: ceil(rate · documents), with ties
     /// broken as in a selection.
-    pub top: usize,
+    pub(crate) top: usize,
     /// Number of documents in both tops.
-    pub shared: usize,
+    pub(crate) shared: usize,
     /// `shared` / `top`.
-    pub overlap: Option<f64>,
+    pub(crate) overlap: Option<f64>,
 }
 
 /// Name of a head, what it keeps, and its logits on some documents; NaN where there is none.
@@ -55,12 +53,12 @@ pub(super) type HeadLogits<'a> = (&'a str, Keep, Vec<f32>);
 /// cascade drops. Memory holds about four million documents (a group of languages), each with its
 /// logits. The order of files and the number of threads do not matter.
 pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Result<Vec<Pair>> {
-    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-    let embedded = Embedded::scored(context.run, &heads)?;
+    let embedded = Embedded::scored(context.run, context.config.heads.keys())?;
     check_removed(context, &embedded)?;
     let settings = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let files = ScoreFiles::selected(context)?;
     let mut agreement = Vec::new();
+    let heads = 0..context.config.heads.len();
     if heads.is_empty() {
         return Ok(agreement);
     }
@@ -68,9 +66,8 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
     context.progress.begin("evaluate", Some(languages), "languages");
     for group in &groups {
-        let languages = group.iter().copied();
-        let samples: BTreeMap<_, _> =
-            languages.map(|language| (language, BottomKSample::new(sample))).collect();
+        let samples: BTreeMap<&str, _> =
+            group.iter().map(|language| (*language, BottomKSample::new(sample))).collect();
         let rows = RunRows::open(context, Some(files), group.iter().map(ToString::to_string))?;
         let shards = embedded.shards_with(group).into_par_iter();
         shards.try_for_each(|(place, shard, _)| {
@@ -78,13 +75,13 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
                 let sampled = samples.get(row.info.language).filter(|_| !row.is_removed);
                 let Some(sampled) = sampled else { return Ok(()) };
                 let logit = |head| row.score(head).map_or(f32::NAN, |score| score.logit);
-                if (0..heads.len()).any(|head| !logit(head).is_nan()) {
+                if heads.clone().any(|head| !logit(head).is_nan()) {
                     let (id, ordinal) = (row.info.id, row.scored.ordinal);
                     let hash = XxHash3_64::oneshot_with_seed(SAMPLE_SEED, id.as_bytes());
                     let rank = u128::from(hash) << 64 | u128::from(ordinal);
                     sampled.offer(rank, || {
                         let tie = RankKey::of_logit(0.0, Keep::Above).with_id(id, ordinal);
-                        (tie, (0..heads.len()).map(logit).collect::<Box<[f32]>>())
+                        (tie, heads.clone().map(logit).collect::<Box<[f32]>>())
                     });
                 }
                 Ok(())
@@ -100,7 +97,7 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
                     (head, keep.unwrap_or_else(|| config.keep(head)), logits)
                 };
             let columns: Vec<_> = context.config.heads.iter().enumerate().map(column).collect();
-            agreement.extend(pairs(language, &columns, &ties, top));
+            agreement.extend(compare_pairs(language, &columns, &ties, top));
             context.progress.advance(1, 0);
         }
     }
@@ -109,7 +106,7 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
 }
 
 /// Compares all pairs of `columns` of a language. `ties` are the documents' keys without a logit.
-pub(super) fn pairs(
+pub(super) fn compare_pairs(
     language: &str,
     columns: &[HeadLogits<'_>],
     ties: &[RankKey],
@@ -120,8 +117,8 @@ pub(super) fn pairs(
         let scored = scored.filter(|((a, b), _)| !a.is_nan() && !b.is_nan());
         let ((logits_a, logits_b), ties): ((Vec<f32>, Vec<f32>), Vec<RankKey>) = scored.unzip();
         let top = top_rate.ceil_of(ties.len() as u64) as usize;
-        let top_a = tops(&logits_a, a.1, &ties, top);
-        let top_b = tops(&logits_b, b.1, &ties, top);
+        let top_a = mark_top(&logits_a, a.1, &ties, top);
+        let top_b = mark_top(&logits_b, b.1, &ties, top);
         let shared = top_a.iter().zip(top_b).filter(|&(&in_a, in_b)| in_a && in_b).count();
         Pair {
             language: language.to_owned(),
@@ -139,7 +136,7 @@ pub(super) fn pairs(
 }
 
 /// Returns whether each document is among the `top` that a head keeps first.
-fn tops(logits: &[f32], keep: Keep, ties: &[RankKey], top: usize) -> Vec<bool> {
+fn mark_top(logits: &[f32], keep: Keep, ties: &[RankKey], top: usize) -> Vec<bool> {
     let key =
         |row: usize| RankKey { logit: RankKey::of_logit(logits[row], keep).logit, ..ties[row] };
     let mut order: Vec<usize> = (0..logits.len()).collect();
@@ -176,7 +173,7 @@ mod tests {
             column("a", vec![1.0, 2.0, f32::NAN, 3.0]),
             column("b", vec![5.0, f32::NAN, 6.0, 7.0]),
         ];
-        let pairs = pairs("und", &columns, &ties(4), rate("0.5")?);
+        let pairs = compare_pairs("und", &columns, &ties(4), rate("0.5")?);
         assert_eq!(pairs.len(), 1);
         let pair = &pairs[0];
         assert_eq!((pair.documents, pair.spearman, pair.top, pair.shared), (2, Some(1.0), 1, 1));
@@ -188,12 +185,12 @@ mod tests {
         let up: Vec<f32> = (0..40u8).map(f32::from).collect();
         let down: Vec<f32> = up.iter().map(|x| -x).collect();
         let columns = [column("up", up.clone()), column("down", down)];
-        let found = pairs("und", &columns, &ties(40), rate("0.1")?);
+        let found = compare_pairs("und", &columns, &ties(40), rate("0.1")?);
         assert_eq!((found[0].spearman, found[0].top, found[0].shared), (Some(-1.0), 4, 0));
         // A head that keeps low scores puts the documents with the lowest on top.
         let [_, (down, _, logits)] = columns;
         let columns = [column("up", up), (down, Keep::Below, logits)];
-        let found = pairs("und", &columns, &ties(40), rate("0.1")?);
+        let found = compare_pairs("und", &columns, &ties(40), rate("0.1")?);
         assert_eq!((found[0].spearman, found[0].top, found[0].shared), (Some(-1.0), 4, 4));
         Ok(())
     }
@@ -202,7 +199,7 @@ mod tests {
     fn heads_that_know_nothing_still_pick_the_same_by_the_tie_rule()
     -> Result<(), Box<dyn std::error::Error>> {
         let columns = [column("a", vec![0.0; 30]), column("b", vec![7.0; 30])];
-        let pairs = pairs("und", &columns, &ties(30), rate("0.1")?);
+        let pairs = compare_pairs("und", &columns, &ties(30), rate("0.1")?);
         assert_eq!((pairs[0].spearman, pairs[0].top, pairs[0].overlap), (None, 3, Some(1.0)));
         Ok(())
     }
@@ -211,7 +208,7 @@ mod tests {
     fn no_documents_have_no_agreement() -> Result<(), Box<dyn std::error::Error>> {
         let nan = vec![f32::NAN; 3];
         let columns = [column("a", nan.clone()), column("b", nan)];
-        let pairs = pairs("und", &columns, &ties(3), rate("0.1")?);
+        let pairs = compare_pairs("und", &columns, &ties(3), rate("0.1")?);
         assert_eq!((pairs[0].documents, pairs[0].spearman, pairs[0].overlap), (0, None, None));
         Ok(())
     }
@@ -230,7 +227,7 @@ mod tests {
             });
             let mut expected = vec![false; logits.len()];
             order[..top].iter().for_each(|&row| expected[row] = true);
-            prop_assert_eq!(tops(&logits, Keep::Above, &ties, top), expected);
+            prop_assert_eq!(mark_top(&logits, Keep::Above, &ties, top), expected);
         }
     }
 }

@@ -53,14 +53,16 @@ pub struct Annotation<'a> {
 pub struct Annotator<'a> {
     scorer: TextScorer<'a>,
     filters: OpenFilters<'a>,
-    selections: BTreeMap<String, Selection>,
-    thresholds: BTreeMap<String, Vec<Value>>,
+    /// By language, the selection of the run and the description of its thresholds.
+    selections: BTreeMap<String, (Selection, Vec<Value>)>,
     /// Identifies the language of every text, if the settings name a classifier.
     languages: Option<LanguageIdentifier>,
+    /// Columns that heads and filters read, besides text and id.
+    pub columns: Vec<String>,
 }
 
 /// Finds the heads for the languages of `run`, and for the languages that the head files are for.
-pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
+pub fn find_heads(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
     let mut languages = BTreeSet::new();
     for (name, head) in config.heads.iter().filter(|(_, head)| !head.kind.is_of_rows()) {
         if let Some(pattern) = head_file(run, name, head, LANG) {
@@ -75,24 +77,28 @@ pub fn heads_of(config: &RunConfig, run: Option<&RunDir>) -> Result<Heads> {
 }
 
 impl<'a> Annotator<'a> {
-    /// Opens an annotator with a scorer for the heads of [`heads_of`] and the thresholds of `run`.
+    /// Opens an annotator with a scorer for the heads of [`find_heads`], and thresholds of `run`.
     pub fn open(scorer: TextScorer<'a>, run: Option<&RunDir>) -> Result<Self> {
         let config = scorer.config;
         let selections = run.map(selections).transpose()?.unwrap_or_default();
         let mut filters = open_filters(config)?;
         filters.values_mut().try_for_each(|(_, filter)| filter.prepare(scorer.stop))?;
-        let shown = |(language, of): (&String, &Selection)| (language.clone(), thresholds(of));
-        let thresholds = selections.iter().map(shown).collect();
+        let with_thresholds = |(language, selection): (String, Selection)| {
+            let thresholds = describe_thresholds(&selection);
+            (language, (selection, thresholds))
+        };
+        let selections = selections.into_iter().map(with_thresholds).collect();
         let languages = LanguageIdentifier::of(&config.input)?;
-        Ok(Self { scorer, filters, selections, thresholds, languages })
+        let of_heads = config.heads.keys().filter_map(|name| scorer.heads.of_rows(name)?.column());
+        let of_filters = config.filters.values().filter_map(FilterConfig::url_column);
+        let columns = of_heads.chain(of_filters).map(str::to_owned).collect();
+        Ok(Self { scorer, filters, selections, languages, columns })
     }
 
-    /// Returns the columns that heads and filters read, besides text and id.
-    pub fn columns(&self) -> Vec<String> {
-        let &TextScorer { config, heads, .. } = &self.scorer;
-        let of_heads = config.heads.keys().filter_map(|name| heads.of_rows(name)?.column());
-        let of_filters = config.filters.values().filter_map(|filter| filter.url_column());
-        of_heads.chain(of_filters).map(str::to_owned).collect()
+    /// Returns the value of `document` in a column of [`Annotator::columns`].
+    fn value_of<'d>(&self, document: &'d StreamDocument, column: &str) -> Option<&'d str> {
+        let place = self.columns.iter().position(|name| name == column)?;
+        document.columns.get(place)?.as_deref()
     }
 
     /// Returns the language of documents that name none: the one of the settings, else the only
@@ -113,11 +119,11 @@ impl<'a> Annotator<'a> {
         }
     }
 
-    /// Sets the languages of `documents`, if the settings name a classifier.
+    /// Sets the languages of `documents` with text, if the settings name a classifier.
     pub fn identify_languages(&self, documents: &mut [StreamDocument]) {
         let Some(languages) = &self.languages else { return };
         documents.par_iter_mut().for_each_init(TextScratch::default, |scratch, document| {
-            if let Some(text) = text(document) {
+            if let Some(text) = nonblank_text(document) {
                 document.language = languages.identify(text, scratch).to_owned();
             }
         });
@@ -129,26 +135,22 @@ impl<'a> Annotator<'a> {
         &'d self,
         documents: &'d [StreamDocument],
     ) -> Result<Vec<Result<Annotation<'d>, String>>> {
-        let texts: Vec<Option<&str>> = documents.iter().map(text).collect();
+        let texts: Vec<Option<&str>> = documents.iter().map(nonblank_text).collect();
         let languages: Vec<&str> = documents.iter().map(|d| d.language.as_str()).collect();
         let embedded = self.scorer.embed(&texts, &mut |_, _| ())?;
         let mut wrong: BTreeMap<usize, String> = BTreeMap::new();
         let mut scores: Vec<Vec<Option<DocumentScore>>> = Vec::new();
-        let mut column = 0;
         let &TextScorer { config, heads, .. } = &self.scorer;
         for name in config.heads.keys() {
             let Some(head) = heads.of_rows(name) else {
                 scores.push(heads.score_embedded(name, &languages, &texts, &embedded)?);
                 continue;
             };
-            let place = head.column().map(|name| (name, column));
-            column += usize::from(place.is_some());
             let score = |(at, document): (usize, &StreamDocument)| {
-                text(document)?;
-                let value = place.and_then(|(name, place)| {
-                    Some(score_value(name, document.columns.get(place)?.as_ref()?))
-                });
-                let value = value.transpose().unwrap_or_else(|reason| {
+                nonblank_text(document)?;
+                let read = |column| Some(score_value(column, self.value_of(document, column)?));
+                let value = head.column().and_then(read).transpose();
+                let value = value.unwrap_or_else(|reason| {
                     wrong.insert(at, reason);
                     None
                 });
@@ -156,29 +158,31 @@ impl<'a> Annotator<'a> {
             };
             scores.push(documents.iter().enumerate().map(score).collect());
         }
-        let found = self.filtered(documents)?;
+        let found = self.run_filters(documents)?;
         let annotation = |(at, document): (usize, &'d StreamDocument)| {
             let scores: Vec<_> = scores.iter().map(|of_head| of_head[at]).collect();
             let found = &found[at];
-            wrong.remove(&at).map_or_else(|| Ok(self.annotation(document, &scores, found)), Err)
+            wrong
+                .remove(&at)
+                .map_or_else(|| Ok(self.build_annotation(document, &scores, found)), Err)
         };
         Ok(documents.iter().enumerate().map(annotation).collect())
     }
 
-    fn filtered(&self, documents: &[StreamDocument]) -> Result<Vec<Vec<FoundRow>>> {
-        let columns = self.columns();
-        let url = |config: &FilterConfig, at: usize| {
-            let place = columns.iter().position(|name| Some(&**name) == config.url_column())?;
-            documents[at].columns.get(place)?.as_deref()
-        };
+    /// Returns what the filters find in each document.
+    fn run_filters(&self, documents: &[StreamDocument]) -> Result<Vec<Vec<FoundRow>>> {
+        let url =
+            |config: &FilterConfig, at: usize| self.value_of(&documents[at], config.url_column()?);
         let seen = documents.iter().map(|document| {
             let StreamDocument { id, language, .. } = document;
-            FilteredDocument { id, language, url: None, text: text(document) }
+            FilteredDocument { id, language, url: None, text: nonblank_text(document) }
         });
         judge(&self.filters, &seen.collect::<Vec<_>>(), url, self.scorer.stop, |_, _, _| ())
     }
 
-    fn annotation<'d>(
+    /// Builds an annotation from the scores by all heads and what filters `found`. It has a verdict
+    /// only if the run has thresholds of the language.
+    fn build_annotation<'d>(
         &'d self,
         document: &'d StreamDocument,
         scores: &[Option<DocumentScore>],
@@ -197,11 +201,14 @@ impl<'a> Annotator<'a> {
             reason: None,
             retention: BTreeMap::new(),
             flags: flags.map(|row| (row.filter.clone(), row.why().to_owned())).collect(),
-            thresholds: self.thresholds.get(language).map_or(&[], Vec::as_slice),
+            thresholds: &[],
         };
-        let Some(selection) = self.selections.get(language) else { return annotation };
+        let Some((selection, thresholds)) = self.selections.get(language) else {
+            return annotation;
+        };
+        annotation.thresholds = thresholds;
         // A cascade of the run is not asked.
-        let has_text = text(document).is_some();
+        let has_text = nonblank_text(document).is_some();
         // The ordinal only breaks ties of equal ids.
         let scored = ScoredDocument { id: &document.id, ordinal: 0, scores };
         match Fate::of(has_text, self.scorer.config, found, false, selection, &scored) {
@@ -215,12 +222,13 @@ impl<'a> Annotator<'a> {
     }
 }
 
-fn text(document: &StreamDocument) -> Option<&str> {
+/// Returns the text of `document`; `None` without one, or if it is only white space.
+fn nonblank_text(document: &StreamDocument) -> Option<&str> {
     document.text.as_deref().filter(|text| !text.trim().is_empty())
 }
 
-/// Returns the distinct thresholds of `selection`, one for each rate.
-fn thresholds(selection: &Selection) -> Vec<Value> {
+/// Describes the distinct thresholds of `selection`, one for each rate.
+fn describe_thresholds(selection: &Selection) -> Vec<Value> {
     let mut thresholds = Vec::new();
     for report in &selection.thresholds {
         let threshold = &report.threshold;

@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::agreement::{HeadLogits, pairs};
+use super::agreement::{HeadLogits, compare_pairs};
 use super::report::{DataFile, EncoderUsed, HeadUsed, Judged, Report};
 use super::rules::{DecisionRule, Ranked, gives_grades};
-use super::selections::{EstimatedRun, ScoredTexts, drawn_texts};
+use super::selections::{EstimatedRun, ScoredTexts, weigh_texts};
 use super::texts::{BLOCK_TEXTS, TextScorer};
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::WeightedText;
@@ -73,9 +73,9 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
     if let Some(column) = named.filter(|_| samples.iter().all(|sample| sample.source.is_none())) {
         return Err(Error::config("--source-column", format!("no text has a `{column}`")));
     }
-    let drawn = drawn_texts(&samples, setup.columns.weight.is_some())?;
+    let drawn = weigh_texts(&samples, setup.columns.weight.is_some())?;
     let languages: BTreeSet<String> = samples.iter().map(|s| s.language.clone()).collect();
-    let cuts = cuts(setup, &samples)?;
+    let cuts = choose_cuts(setup, &samples)?;
     let heads = Heads::find(setup.heads, setup.run, languages, setup.config.seed)?;
     let &Setup { config, run, chunks_of_heads, hub, stop, progress, .. } = setup;
     let scorer = TextScorer::open(&heads, config, run, chunks_of_heads, (hub, stop))?;
@@ -113,11 +113,11 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
             (run, places.iter().map(|at| drawn[*at]).collect::<Vec<WeightedText>>())
         });
         LanguageTexts { setup, scorer: &scorer, cuts: &cuts, language, samples, drawn }
-            .evaluate(&mut report)?;
+            .add_results(&mut report)?;
     }
     setup.progress.end();
     for name in setup.heads.keys() {
-        summarise(name, heads.languages(), &mut report);
+        add_notes_and_means(name, heads.languages(), &mut report);
     }
     report.heads.sort_by(|a, b| a.head.cmp(&b.head));
     let Report { measures, decisions, grades, selections, .. } = &mut report;
@@ -128,8 +128,8 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
 }
 
 /// Returns the grade thresholds; by default none if all labels are classes, else those halfway
-/// between whole grades with labels on both sides.
-fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
+/// between whole grades with labels on both sides, unless these are none or too many.
+fn choose_cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
     if let Some(cut) = setup.cuts.iter().find(|cut| !cut.is_finite()) {
         return Err(Error::config("--cut", format!("`{cut}` is not a number")));
@@ -156,8 +156,8 @@ fn cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     Ok(cuts)
 }
 
-/// Adds the notes on the head `name` and its means over the languages.
-fn summarise(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
+/// Adds the notes on the head `name` and, if it serves several languages, its means over them.
+fn add_notes_and_means(name: &str, languages: &BTreeSet<String>, report: &mut Report) {
     let used: Vec<&HeadUsed> = report.heads.iter().filter(|used| used.head == name).collect();
     let nan: usize = used.iter().map(|used| used.nan).sum();
     let gives_probabilities = used.iter().all(|used| used.spec.output.is_probability());
@@ -198,31 +198,31 @@ struct LanguageTexts<'a> {
 
 impl<'a> LanguageTexts<'a> {
     /// Adds the results of every head and the agreement of the heads.
-    fn evaluate(&self, report: &mut Report) -> Result<()> {
+    fn add_results(&self, report: &mut Report) -> Result<()> {
         let &Self { setup, scorer: &TextScorer { heads, .. }, language, .. } = self;
         let read = |run: &RunDir| {
             run.read_output(Stage::Threshold, language, &run.selection_file(language))
         };
         let selection: Option<Selection> = setup.run.map_or(Ok(None), read)?;
-        let all_scores = self.score()?;
+        let all_scores = self.score_texts()?;
         let estimated = match &self.drawn {
             Some((run, drawn)) => {
                 let ids: Vec<&str> = self.samples.iter().map(|sample| sample.id.as_str()).collect();
                 let of_text = |row: usize| all_scores.values().map(|scores| scores[row]).collect();
                 let scores = (0..ids.len()).map(of_text).collect();
-                let dropped = run.dropped(language, &ids)?;
+                let dropped = run.find_dropped(language, &ids)?;
                 Some((run, drawn, ScoredTexts { ids, scores, dropped }))
             }
             None => None,
         };
         for (&name, scores) in &all_scores {
             let Some(Loaded { head, path }) = heads.loaded(name, language) else { continue };
-            let mut judged = self.judged(name, head, scores, selection.as_ref());
+            let mut judged = self.judge_texts(name, head, scores, selection.as_ref());
             if let Some((run, drawn, texts)) = &estimated {
                 let labels = self.samples.iter().map(|sample| sample.label);
                 judged.drawn = labels.zip(drawn.iter().copied()).collect();
                 let rules = (selection.as_ref(), setup.rates);
-                judged.selected = run.calls(language, (name, head.spec()), rules, texts)?;
+                judged.selected = run.call_selected(language, (name, head.spec()), rules, texts)?;
             }
             judged.tabulate((name, language), self.cuts, report);
             let provenance = head.card().provenance.as_ref();
@@ -246,12 +246,13 @@ impl<'a> LanguageTexts<'a> {
         };
         let columns: Vec<HeadLogits<'a>> = all_scores.iter().map(logits).collect();
         let rows = 0..self.samples.len();
-        let ties: Vec<RankKey> = rows.map(|row| self.key(row, 0.0, Keep::Above)).collect();
-        report.agreement.extend(pairs(language, &columns, &ties, setup.top));
+        let ties: Vec<RankKey> = rows.map(|row| self.rank_key(row, 0.0, Keep::Above)).collect();
+        report.agreement.extend(compare_pairs(language, &columns, &ties, setup.top));
         Ok(())
     }
 
-    fn score(&self) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
+    /// Embeds and scores the texts in blocks; returns, by head, a score for each text in order.
+    fn score_texts(&self) -> Result<BTreeMap<&'a str, Vec<Option<DocumentScore>>>> {
         let &Self { setup, scorer, language, .. } = self;
         let mut scores: BTreeMap<&str, Vec<Option<DocumentScore>>> = BTreeMap::new();
         for samples in self.samples.chunks(BLOCK_TEXTS) {
@@ -277,13 +278,13 @@ impl<'a> LanguageTexts<'a> {
         Ok(scores)
     }
 
-    /// Returns the sort key of the text `row` in an order by `logit`.
-    fn key(&self, row: usize, logit: f32, keep: Keep) -> RankKey {
+    /// Returns the sort key of the text `row` in an order by `logit`, in which the id breaks ties.
+    fn rank_key(&self, row: usize, logit: f32, keep: Keep) -> RankKey {
         RankKey::of_logit(logit, keep).with_id(&self.samples[row].id, row as u64)
     }
 
-    /// Collects the texts with a score and the calls of the rules on them.
-    fn judged(
+    /// Collects the texts with a score, counts those without or with NaN, and applies the rules.
+    fn judge_texts(
         &self,
         name: &str,
         head: &AnyHead,
@@ -299,7 +300,7 @@ impl<'a> LanguageTexts<'a> {
                 None => judged.unscored += 1,
                 Some(score) if score.is_nan() => judged.nan += 1,
                 Some(score) => {
-                    keys.push(self.key(row, score.logit, head.spec().keep));
+                    keys.push(self.rank_key(row, score.logit, head.spec().keep));
                     judged.scores.push(score);
                     judged.labels.push(sample.label);
                     judged.sources.push(sample.source.as_deref());
@@ -307,7 +308,7 @@ impl<'a> LanguageTexts<'a> {
             }
         }
         let ranked = Ranked { head: name, spec: head.spec(), scores: &judged.scores, keys: &keys };
-        judged.calls = ranked.calls(self.setup.rules, self.cuts, selection);
+        judged.calls = ranked.apply_rules(self.setup.rules, self.cuts, selection);
         judged
     }
 }

@@ -22,8 +22,8 @@ mod selections;
 mod texts;
 
 pub use agreement::{DEFAULT_SAMPLE, Pair, evaluate_run};
-pub use annotate::{Annotation, Annotator, heads_of};
+pub use annotate::{Annotation, Annotator, find_heads};
 pub use labelled::{SOURCE, Setup, evaluate};
-pub use report::{DataFile, EVERYTHING, EncoderUsed, HeadUsed, Report, ReportRow, TextGroup};
+pub use report::{EVERYTHING, Report};
 pub use rules::DecisionRule;
 pub use texts::TextScorer;

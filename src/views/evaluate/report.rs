@@ -54,12 +54,11 @@ pub struct Report {
 /// A file of labelled texts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct DataFile {
-    /// Path of the file.
-    pub path: String,
+    pub(super) path: String,
     /// Language named by the pattern that matched the file.
-    pub language: Option<String>,
+    pub(super) language: Option<String>,
     /// BLAKE3 of the size and of both ends, as in a head's card.
-    pub fingerprint: String,
+    pub(super) fingerprint: String,
 }
 
 /// The encoder that computed the embeddings.
@@ -78,36 +77,32 @@ pub struct EncoderUsed {
 /// A head on the texts of one language.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct HeadUsed {
-    /// Name of the head.
-    pub head: String,
+    pub(super) head: String,
     /// The language.
     pub language: String,
-    /// Path of the head's file.
-    pub file: String,
+    pub(super) file: String,
     /// BLAKE3 of the file.
-    pub digest: String,
-    /// Specification of the head: output, chunks and the side that it keeps.
-    pub spec: HeadSpec,
+    pub(super) digest: String,
+    pub(super) spec: HeadSpec,
     /// Whether the head was trained on one of the files, by its card: the texts are not unseen.
-    pub trained_on_this_data: bool,
+    pub(super) trained_on_this_data: bool,
     /// Number of texts left out because their score is NaN.
-    pub nan: usize,
+    pub(super) nan: usize,
     /// Number of texts left out because the head gave no score.
-    pub unscored: usize,
+    pub(super) unscored: usize,
 }
 
 /// The texts that a row is about.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct TextGroup {
-    /// Name of the head.
-    pub head: String,
+    pub(super) head: String,
     /// The language, or `mean` for the mean over the languages.
-    pub language: String,
+    pub(super) language: String,
     /// `all`, or `source: NAME`.
     pub texts: String,
     /// The grade above which a text is positive; `None` if the labels are classes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cut: Option<f64>,
+    pub(super) cut: Option<f64>,
 }
 
 /// A row of a table on one head.
@@ -134,11 +129,12 @@ impl Report {
                 let rows: Vec<_> = rows.iter().filter(|row| row.group.cut == cut).collect();
                 let column = |name: &String| {
                     let values = rows.iter().map(|row| &row.columns[name]);
-                    (name.clone(), mean(name, values))
+                    (name.clone(), combine(name, values))
                 };
                 let columns = rows[0].columns.as_object().into_iter().flatten();
                 let columns = columns.map(|(name, _)| column(name)).collect();
-                ReportRow { group: TextGroup { cut, ..group(name, MEAN, EVERYTHING) }, columns }
+                let (head, language, texts) = (name.into(), MEAN.into(), EVERYTHING.into());
+                ReportRow { group: TextGroup { head, language, texts, cut }, columns }
             };
             let means: Vec<ReportRow> = cuts.into_iter().map(mean_at).collect();
             table.extend(means);
@@ -148,7 +144,7 @@ impl Report {
 
 /// Returns the sum of counts, or else the mean over the rows that have a value. Ends of intervals
 /// are null and `calibration` is empty: they have no mean.
-fn mean<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
+fn combine<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
     match column {
         "scored" | "positive" => values.filter_map(Value::as_u64).sum::<u64>().into(),
         end if end.ends_with("_low") || end.ends_with("_high") => Value::Null,
@@ -160,12 +156,7 @@ fn mean<'a>(column: &str, values: impl Iterator<Item = &'a Value>) -> Value {
     }
 }
 
-fn group(head: &str, language: &str, texts: &str) -> TextGroup {
-    let (head, language, texts) = (head.to_owned(), language.to_owned(), texts.to_owned());
-    TextGroup { head, language, texts, cut: None }
-}
-
-/// Returns whether a text with `label` is positive in `group`.
+/// Returns whether the grade `label` is above the threshold of `group`, or the class is positive.
 fn is_above(label: f32, group: &TextGroup) -> bool {
     label > group.cut.map_or(DECISION, |cut| cut as f32)
 }
@@ -199,24 +190,25 @@ impl Judged<'_> {
     ) {
         let of_classes = cuts.is_empty().then_some(None);
         let cuts: Vec<Option<f64>> = cuts.iter().copied().map(Some).chain(of_classes).collect();
-        for (texts, rows) in self.groups() {
-            let group = group(head, language, &texts);
+        for (texts, rows) in self.group_rows() {
+            let (head, language) = (head.to_owned(), language.to_owned());
+            let group = TextGroup { head, language, texts, cut: None };
             if of_classes.is_none() {
-                let columns = self.grades(&rows);
+                let columns = self.measure_grades(&rows);
                 report.grades.push(ReportRow { group: group.clone(), columns });
             }
             for &cut in &cuts {
                 let group = TextGroup { cut, ..group.clone() };
                 let row = |columns| ReportRow { group: group.clone(), columns };
-                report.measures.push(row(self.measures(&rows, &group)));
-                report.decisions.extend(self.outcomes(&rows, &group).into_iter().map(row));
-                report.selections.extend(self.selections(&group).into_iter().map(row));
+                report.measures.push(row(self.measure_separation(&rows, &group)));
+                report.decisions.extend(self.count_outcomes(&rows, &group).into_iter().map(row));
+                report.selections.extend(self.estimate_selections(&group).into_iter().map(row));
             }
         }
     }
 
-    /// Returns the rows of all documents, and of each source if any text names one.
-    fn groups(&self) -> Vec<(String, Vec<usize>)> {
+    /// Returns the rows of all documents, then of each source if any text names one, by group name.
+    fn group_rows(&self) -> Vec<(String, Vec<usize>)> {
         let mut sources: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         if self.sources.iter().any(Option::is_some) {
             for (row, source) in self.sources.iter().enumerate() {
@@ -228,13 +220,14 @@ impl Judged<'_> {
         [all].into_iter().chain(sources).collect()
     }
 
-    fn measures(&self, rows: &[usize], group: &TextGroup) -> Value {
+    /// Measures how well the scores of `rows` separate the positive texts of `group` from others.
+    fn measure_separation(&self, rows: &[usize], group: &TextGroup) -> Value {
         let logits: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
         let labels: Vec<bool> = rows.iter().map(|&row| is_above(self.labels[row], group)).collect();
         let interval = roc_auc_interval(&logits, &labels);
         let is_probability = self.is_probability && group.cut.is_none();
         let log_loss = binary_cross_entropy(&logits, &labels);
-        let error = calibration_error(&self.calibration(rows));
+        let error = calibration_error(&self.bin_scores(rows));
         json!({
             "scored": rows.len(),
             "positive": labels.iter().filter(|&&label| label).count(),
@@ -248,16 +241,17 @@ impl Judged<'_> {
     }
 
     /// Bins the scores by size and compares them with the labels.
-    fn calibration(&self, rows: &[usize]) -> Vec<CalibrationBin> {
+    fn bin_scores(&self, rows: &[usize]) -> Vec<CalibrationBin> {
         let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].score).collect();
         let labels: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
         calibration(&scores, &labels)
     }
 
-    fn grades(&self, rows: &[usize]) -> Value {
+    /// Measures how well the logits of `rows` predict their grades.
+    fn measure_grades(&self, rows: &[usize]) -> Value {
         let scores: Vec<f32> = rows.iter().map(|&row| self.scores[row].logit).collect();
         let grades: Vec<f32> = rows.iter().map(|&row| self.labels[row]).collect();
-        let calibration = if self.gives_grades { self.calibration(rows) } else { Vec::new() };
+        let calibration = if self.gives_grades { self.bin_scores(rows) } else { Vec::new() };
         json!({
             "scored": rows.len(),
             "spearman": spearman(&scores, &grades),
@@ -269,8 +263,8 @@ impl Judged<'_> {
         })
     }
 
-    /// Evaluates the rules that apply to the group's grade threshold; empty if `rows` is empty.
-    fn outcomes(&self, rows: &[usize], group: &TextGroup) -> Vec<Value> {
+    /// Counts the outcomes of the rules for the grade threshold of `group`; none without rows.
+    fn count_outcomes(&self, rows: &[usize], group: &TextGroup) -> Vec<Value> {
         let applies = |calls: &&Calls| calls.cut.is_none_or(|cut| Some(cut) == group.cut);
         let outcome = |calls: &Calls| {
             let is_positive = |row: usize| is_above(self.labels[row], group);
@@ -297,8 +291,8 @@ impl Judged<'_> {
         self.calls.iter().filter(applies).filter(|_| !rows.is_empty()).map(outcome).collect()
     }
 
-    /// Estimates the shares of each selection over all documents; empty for other groups.
-    fn selections(&self, group: &TextGroup) -> Vec<Value> {
+    /// Estimates precision and recall of each selection; empty unless `group` is of all documents.
+    fn estimate_selections(&self, group: &TextGroup) -> Vec<Value> {
         let calls = self.selected.iter().filter(|_| group.texts == EVERYTHING);
         let estimated = |calls: &Calls| {
             let drawn = self.drawn.iter().zip(&calls.positive);

@@ -10,7 +10,7 @@ use polysift_selection::{RankKey, Selection, ThresholdKind};
 pub struct DecisionRule {
     /// Name of the head; `None` for all heads.
     pub head: Option<String>,
-    /// Documents of each language that are kept or removed.
+    /// Which documents of each language are kept or removed.
     pub kind: ThresholdKind,
 }
 
@@ -25,6 +25,7 @@ pub(super) struct Calls {
 }
 
 impl Calls {
+    /// Creates calls for all grade thresholds.
     pub(super) fn new(rule: String, threshold: Option<f64>, positive: Vec<bool>) -> Self {
         Self { rule, threshold, cut: None, positive }
     }
@@ -41,13 +42,13 @@ pub(super) struct Ranked<'a> {
     pub(super) spec: &'a HeadSpec,
     pub(super) scores: &'a [DocumentScore],
     /// Sort key of each document in the head's order, best first.
-    pub keys: &'a [RankKey],
+    pub(super) keys: &'a [RankKey],
 }
 
 impl Ranked<'_> {
     /// Applies all rules: 0.5 for a probability, each of the thresholds `cuts` for a grade, then
     /// `rules`, then the thresholds of `selection`.
-    pub(super) fn calls(
+    pub(super) fn apply_rules(
         &self,
         rules: &[DecisionRule],
         cuts: &[f64],
@@ -55,9 +56,9 @@ impl Ranked<'_> {
     ) -> Vec<Calls> {
         let mut calls: Vec<Calls> = Vec::new();
         if self.spec.output.is_probability() {
-            calls.push(self.above(f64::from(DECISION)));
+            calls.push(self.call_above(f64::from(DECISION)));
         } else if gives_grades(self.spec) {
-            let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.above(cut) };
+            let of_cut = |&cut: &f64| Calls { cut: Some(cut), ..self.call_above(cut) };
             calls.extend(cuts.iter().map(of_cut));
         }
         let applies = |rule: &&DecisionRule| rule.head.as_ref().is_none_or(|h| h == self.head);
@@ -66,36 +67,36 @@ impl Ranked<'_> {
                 ThresholdKind::Fixed(threshold) => {
                     let score = threshold.score();
                     if calls.iter().all(|call| (call.threshold, call.cut) != (Some(score), None)) {
-                        calls.push(self.above(score));
+                        calls.push(self.call_above(score));
                     }
                 }
                 ThresholdKind::Retain(rates) => {
-                    calls.extend(rates.iter().map(|&rate| self.at_rate(rate, false)));
+                    calls.extend(rates.iter().map(|&rate| self.call_at_rate(rate, false)));
                 }
-                ThresholdKind::Remove(rate) => calls.push(self.at_rate(*rate, true)),
+                ThresholdKind::Remove(rate) => calls.push(self.call_at_rate(*rate, true)),
                 // A budget refers to the size of a corpus, which says nothing about these texts.
                 ThresholdKind::Budget(_) => {}
             }
         }
-        calls.extend(selection.into_iter().flat_map(|selection| self.of_run(selection)));
+        calls.extend(selection.into_iter().flat_map(|selection| self.call_by_run(selection)));
         calls
     }
 
     /// Calls the texts with scores above `threshold` positive. It is rounded to f32, as a run's
     /// thresholds are.
-    fn above(&self, threshold: f64) -> Calls {
+    fn call_above(&self, threshold: f64) -> Calls {
         let is_above = |score: &DocumentScore| score.score > threshold as f32;
         let positive = self.scores.iter().map(is_above).collect();
         Calls::new(format!("score above {threshold}"), Some(threshold), positive)
     }
 
-    /// Returns whether a kept or removed document is positive, by the side that the head keeps.
-    fn positive(&self, is_kept: bool) -> bool {
+    /// Returns whether kept or removed documents are positive; those with high scores are.
+    fn is_positive(&self, is_kept: bool) -> bool {
         is_kept == (self.spec.keep == Keep::Above)
     }
 
     /// Keeps the best documents at the retention `rate`, or all but the worst at a removal rate.
-    fn at_rate(&self, rate: Rate, removes: bool) -> Calls {
+    fn call_at_rate(&self, rate: Rate, removes: bool) -> Calls {
         let mut order: Vec<usize> = (0..self.keys.len()).collect();
         order.sort_unstable_by_key(|&row| self.keys[row]);
         let number = rate.ceil_of(order.len() as u64) as usize;
@@ -103,16 +104,16 @@ impl Ranked<'_> {
             if removes { ("removal", order.len() - number) } else { ("retention", number) };
         let (kept, others) = order.split_at(at);
         let boundary = if removes { others.first() } else { kept.last() };
-        let mut positive = vec![self.positive(false); self.scores.len()];
+        let mut positive = vec![self.is_positive(false); self.scores.len()];
         for &row in kept {
-            positive[row] = self.positive(true);
+            positive[row] = self.is_positive(true);
         }
         let threshold = boundary.map(|&row| f64::from(self.scores[row].score));
         Calls::new(format!("{name} {rate}"), threshold, positive)
     }
 
     /// Applies the thresholds of this head in `selection`, each on its own.
-    fn of_run(&self, selection: &Selection) -> Vec<Calls> {
+    fn call_by_run(&self, selection: &Selection) -> Vec<Calls> {
         let mut calls = Vec::new();
         let reports = selection.thresholds.iter();
         for report in reports.filter(|report| report.threshold.head_name == self.head) {
@@ -130,7 +131,7 @@ impl Ranked<'_> {
                 let before = rates.join(", ");
                 let after = if rates.is_empty() { "" } else { " after " };
                 let kept = |(&score, key): (&DocumentScore, &RankKey)| {
-                    self.positive(outcome.bound.keeps_key(*key, score.score))
+                    self.is_positive(outcome.bound.keeps_key(*key, score.score))
                 };
                 let positive = self.scores.iter().zip(self.keys).map(kept).collect();
                 let rule = format!("run: {rule}{after}{before}");
@@ -167,7 +168,7 @@ mod tests {
             let rows = calls.positive.iter().enumerate();
             (calls.rule, rows.filter(|(_, p)| **p).map(|(i, _)| i).collect())
         };
-        ranked.calls(rules, &[], None).into_iter().map(rows).collect()
+        ranked.apply_rules(rules, &[], None).into_iter().map(rows).collect()
     }
 
     fn rules() -> Result<Vec<DecisionRule>, String> {

@@ -23,7 +23,7 @@ const CERTAIN: f64 = 1.0 - 1e-12;
 /// Returns how `samples` were drawn: from a column of weights if `is_weighted`, else from their
 /// inclusion probabilities; `None` if no sample has one, [`Error::Config`] if only some have. None
 /// is selected or positive yet.
-pub(super) fn drawn_texts(
+pub(super) fn weigh_texts(
     samples: &[LabelledText],
     is_weighted: bool,
 ) -> Result<Option<Vec<WeightedText>>> {
@@ -98,7 +98,7 @@ impl<'a> EstimatedRun<'a> {
 
     /// Returns which `texts` are selected by the run, and by the head `name` alone at each of
     /// `rates`. Texts that a cascade dropped never are, nor are those without a score or with NaN.
-    pub(super) fn calls(
+    pub(super) fn call_selected(
         &self,
         language: &str,
         (name, spec): (&str, &HeadSpec),
@@ -113,26 +113,24 @@ impl<'a> EstimatedRun<'a> {
             });
         }
         let (context, embedded) = (self.documents.context, &self.embedded);
-        let mut rates = rates.to_vec();
-        rates.sort_unstable_by(|a, b| b.cmp(a));
-        rates.dedup();
+        let rates: BTreeSet<Rate> = rates.iter().copied().collect();
         if !rates.is_empty() {
             let threshold = Threshold {
                 head: context.config.heads.keys().position(|head| head == name),
                 head_name: name.to_owned(),
                 // The class with high scores is positive, whatever the head keeps.
                 keep: Keep::Above,
-                kind: ThresholdKind::Retain(rates.iter().rev().copied().collect()),
+                kind: ThresholdKind::Retain(rates.iter().copied().collect()),
                 output: spec.output,
             };
             let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
             let ladder = select(&corpus, &[threshold], Mode::Default)?;
             let smallest = texts.smallest_rates(&ladder, 0);
-            for rate in rates {
+            for rate in rates.into_iter().rev() {
                 let outcome = |outcome: &&Outcome| outcome.retentions.last() == Some(&rate);
                 let outcome = ladder.outcomes().iter().find(outcome);
                 let threshold = outcome.and_then(|outcome| outcome.threshold_score);
-                calls.push(Calls::new(format!("rate {rate}"), threshold, up_to(rate, &smallest)));
+                calls.push(Calls::new(format!("rate {rate}"), threshold, kept_at(rate, &smallest)));
             }
         }
         // The run has no score for these documents, whatever their score is here.
@@ -145,7 +143,7 @@ impl<'a> EstimatedRun<'a> {
     }
 
     /// Returns the ids in `ids` that belong to documents of `language` dropped by a cascade.
-    pub(super) fn dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
+    pub(super) fn find_dropped(&self, language: &str, ids: &[&str]) -> Result<BTreeSet<String>> {
         let ids: BTreeSet<&str> = ids.iter().copied().collect();
         let mut dropped = BTreeSet::new();
         for (place, shard, _) in self.embedded.shards_with(&[language]) {
@@ -167,6 +165,7 @@ impl<'a> EstimatedRun<'a> {
 /// Texts of a language with their scores by the run's heads.
 pub(super) struct ScoredTexts<'a> {
     pub(super) ids: Vec<&'a str>,
+    /// By text, a score for each head of the run.
     pub(super) scores: Vec<Vec<Option<DocumentScore>>>,
     /// Ids of the texts that a cascade dropped.
     pub(super) dropped: BTreeSet<String>,
@@ -175,7 +174,7 @@ pub(super) struct ScoredTexts<'a> {
 impl ScoredTexts<'_> {
     /// Applies `take` to the decision of `selection` on each text. The ordinals of texts only break
     /// ties of equal ids.
-    fn map<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
+    fn map_decisions<T>(&self, selection: &Selection, take: impl Fn(Decision<'_>) -> T) -> Vec<T> {
         let texts = self.ids.iter().zip(&self.scores);
         let decide = |(&id, scores): (&&str, &Vec<_>)| {
             take(selection.decide(&ScoredDocument { id, ordinal: 0, scores }))
@@ -185,28 +184,27 @@ impl ScoredTexts<'_> {
 
     /// Returns the smallest rate with which the retention at `place` keeps each text, if one does.
     fn smallest_rates(&self, selection: &Selection, place: usize) -> Vec<Option<Rate>> {
-        self.map(selection, |decision| match decision {
+        self.map_decisions(selection, |decision| match decision {
             Decision::Kept { retentions } => retentions.get(place).copied(),
             Decision::Removed { .. } => None,
         })
     }
 }
 
-fn up_to(rate: Rate, smallest: &[Option<Rate>]) -> Vec<bool> {
+/// Returns which texts are kept at `rate`, by the smallest rates that keep them.
+fn kept_at(rate: Rate, smallest: &[Option<Rate>]) -> Vec<bool> {
     smallest.iter().map(|own| own.is_some_and(|own| own <= rate)).collect()
 }
 
-/// Applies the run's selection at each rate of the head `name`; empty if that has no threshold.
+/// Applies `selection` at each rate of the head `name`, or whole if that has no rates; empty if the
+/// head has no threshold.
 fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Vec<Calls> {
-    let own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
-    let mut own = own.peekable();
-    if own.peek().is_none() {
-        return Vec::new();
-    }
+    let mut own = selection.thresholds.iter().filter(|report| report.threshold.head_name == name);
     let Some(place) = selection.retention_heads().position(|head| head == name) else {
         let is_kept = |decision: Decision<'_>| matches!(decision, Decision::Kept { .. });
-        let positive = texts.map(selection, is_kept);
-        return vec![Calls::new("run: selection".to_owned(), None, positive)];
+        let positive = || texts.map_decisions(selection, is_kept);
+        let whole = own.next().map(|_| Calls::new("run: selection".to_owned(), None, positive()));
+        return whole.into_iter().collect();
     };
     let smallest = texts.smallest_rates(selection, place);
     let retention = own.find(|report| matches!(report.threshold.kind, ThresholdKind::Retain(_)));
@@ -214,7 +212,7 @@ fn kept_by_run(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -> Ve
     let call = |outcome: &Outcome| {
         let rate = *outcome.retentions.get(place)?;
         let rule = format!("run: selection at {rate}");
-        Some(Calls::new(rule, outcome.threshold_score, up_to(rate, &smallest)))
+        Some(Calls::new(rule, outcome.threshold_score, kept_at(rate, &smallest)))
     };
     let mut calls: Vec<Calls> = outcomes.iter().filter_map(call).collect();
     calls.dedup_by(|a, b| a.rule == b.rule);
@@ -236,7 +234,7 @@ fn removed_by_head(selection: &Selection, name: &str, texts: &ScoredTexts<'_>) -
         // Texts without a score are not removed by it.
         let is_removed =
             |decision: Decision<'_>| matches!(decision, Decision::Removed { why: "", .. });
-        Calls::new(rule, threshold, texts.map(&alone, is_removed))
+        Calls::new(rule, threshold, texts.map_decisions(&alone, is_removed))
     };
     own.map(call).collect()
 }

@@ -13,7 +13,7 @@ use polysift_runs::run::{RunDir, Stage, Worker};
 
 pub(super) const BLOCK_TEXTS: usize = 1024;
 
-/// Embeds and scores texts as a corpus is embedded and scored.
+/// Embeds and scores texts; without encoder if no head needs embeddings.
 pub struct TextScorer<'a> {
     pub(super) heads: &'a Heads,
     pub(super) config: &'a RunConfig,
@@ -56,7 +56,8 @@ impl<'a> TextScorer<'a> {
         Ok(scorer)
     }
 
-    /// Embeds `texts` and rounds as stored embeddings are. Without text or encoder, there are none.
+    /// Embeds `texts` and rounds as stored embeddings are; a missing text, or any text without an
+    /// encoder, has no chunk. `on_batch` receives the numbers of chunks and tokens.
     pub(super) fn embed(
         &self,
         texts: &[Option<&str>],

@@ -25,6 +25,7 @@ fn document_hash(id: &str, language: &str) -> u128 {
     hash(&format!("{language} {id}"))
 }
 
+/// The ids of the other set.
 pub(super) struct Comparison<'a> {
     context: Context<'a>,
     /// Path of the run directory, or pattern of the lists.
@@ -53,7 +54,7 @@ impl<'a> Comparison<'a> {
         let (ids, known, documents, unpaired, there) = Default::default();
         let mut new = Self { context, path, run, ids, known, documents, unpaired, there };
         let found = Mutex::new((Vec::new(), Vec::new(), BTreeMap::new()));
-        new.for_each(|id, language| {
+        new.for_each_id(|id, language| {
             let document = run.map(|_| document_hash(id, language));
             let mut found = lock(&found);
             found.0.push(hash(id));
@@ -74,16 +75,16 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns whether the set has the id of a document of this run, and notes that it is known.
-    pub(super) fn has(&self, id: &str) -> bool {
+    pub(super) fn note_id(&self, id: &str) -> bool {
         let place = self.ids.binary_search(&hash(id));
         place.inspect(|at| self.known[*at].store(true, Ordering::Relaxed)).is_ok()
     }
 
     /// Returns whether a list has the id of a document kept here, or the other run keeps a document
     /// to pair it with, so that of documents with one id both have as many as the run with fewer.
-    pub(super) fn pair(&self, id: &str, language: &str) -> bool {
+    pub(super) fn take_pair(&self, id: &str, language: &str) -> bool {
         if self.run.is_none() {
-            return self.has(id);
+            return self.note_id(id);
         }
         let place = self.documents.binary_search(&document_hash(id, language));
         let one_less = |left: u32| left.checked_sub(1);
@@ -113,7 +114,7 @@ impl<'a> Comparison<'a> {
         let unknown = self.known.iter().filter(|known| is_unknown(known)).count();
         let named = Mutex::new(BTreeSet::new());
         if unknown > 0 {
-            self.for_each(|id, _| {
+            self.for_each_id(|id, _| {
                 if self.ids.binary_search(&hash(id)).is_ok_and(|at| is_unknown(&self.known[at])) {
                     let mut named = lock(&named);
                     named.insert(id.to_owned());
@@ -138,7 +139,7 @@ impl<'a> Comparison<'a> {
     }
 
     /// Calls `visit` for every id, with its language (empty for lists).
-    fn for_each(&self, visit: impl Fn(&str, &str) + Sync) -> Result<()> {
+    fn for_each_id(&self, visit: impl Fn(&str, &str) + Sync) -> Result<()> {
         let Self { context, path, run, .. } = *self;
         let Some(config) = run else {
             return list_files(&[path.to_owned()], &[])?.iter().try_for_each(|list| {
@@ -152,7 +153,7 @@ impl<'a> Comparison<'a> {
         let run = StoredRun::open(Context { config, run: &directory, ..context })?;
         context.progress.extend(run.embedded.summaries.iter().map(|summary| summary.rows).sum());
         (0..run.embedded.plan.shards.len() as u64).into_par_iter().try_for_each(|place| {
-            run.for_each(place, |shard, document| {
+            run.for_each_document(place, |shard, document| {
                 let language = document.info.language;
                 let thresholds = run.languages.get(language);
                 let fate = thresholds.map(|found| shard.fate(document, &found.selection));

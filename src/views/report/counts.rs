@@ -9,47 +9,29 @@ use polysift_config::Keep;
 use polysift_heads::head::DocumentScore;
 use polysift_selection::RankKey;
 
-/// Values that are counted together, which is faster than one by one.
-const COUNTED_TOGETHER: usize = 1024;
-
+/// The number of occurrences of each value.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ValueCounts {
-    counts: BTreeMap<u64, u64>,
-    /// Values that only a merge counts, if there are few.
-    new: Vec<u64>,
-}
+pub(super) struct ValueCounts(BTreeMap<u64, u64>);
 
 impl ValueCounts {
     pub(super) fn add(&mut self, value: u64) {
-        self.new.push(value);
-        if self.new.len() >= COUNTED_TOGETHER {
-            self.count();
-        }
+        *self.0.entry(value).or_default() += 1;
     }
 
-    fn count(&mut self) {
-        self.new.sort_unstable();
-        for equal in self.new.chunk_by(|a, b| a == b) {
-            *self.counts.entry(equal[0]).or_default() += equal.len() as u64;
-        }
-        self.new.clear();
-    }
-
-    pub(super) fn merge(&mut self, mut other: Self) {
-        other.count();
-        for (value, count) in other.counts {
-            *self.counts.entry(value).or_default() += count;
+    pub(super) fn merge(&mut self, other: Self) {
+        for (value, count) in other.0 {
+            *self.0.entry(value).or_default() += count;
         }
     }
 
     pub(super) fn total(&self) -> u64 {
-        self.counts.values().sum()
+        self.0.values().sum()
     }
 
     /// Returns the value of `rank` (from 0) among values from `least` on, and the number below it.
-    pub(super) fn at(&self, least: u64, rank: u64) -> Option<(u64, u64)> {
+    pub(super) fn at_rank(&self, least: u64, rank: u64) -> Option<(u64, u64)> {
         let mut below = 0;
-        for (&value, &count) in self.counts.range(least..) {
+        for (&value, &count) in self.0.range(least..) {
             if rank < below + count {
                 return Some((value, below));
             }
@@ -62,16 +44,14 @@ impl ValueCounts {
     /// values; the median of an even number of them is the mean of the middle two.
     pub(super) fn distribution(&self) -> Value {
         let n = self.total();
-        let middle = |rank| self.at(0, rank).map(|(value, _)| value as f64);
+        let middle = |rank| self.at_rank(0, rank).map(|(value, _)| value as f64);
         let (Some(lower), Some(upper)) = (middle(n.saturating_sub(1) / 2), middle(n / 2)) else {
             return json!({"mean": null, "std": null, "median": null});
         };
-        let sum: u128 =
-            self.counts.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
+        let sum: u128 = self.0.iter().map(|(&v, &count)| u128::from(v) * u128::from(count)).sum();
         let mean = sum as f64 / n as f64;
         // In ascending order, whatever the order in which the values were counted.
-        let squares =
-            self.counts.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
+        let squares = self.0.iter().map(|(&v, &count)| count as f64 * (v as f64 - mean).powi(2));
         let std = rounded((squares.sum::<f64>() / n as f64).sqrt(), 7);
         json!({"mean": rounded(mean, 7), "std": std, "median": f64::midpoint(lower, upper)})
     }
@@ -129,7 +109,7 @@ pub(super) struct Bins {
 }
 
 impl Bins {
-    pub(super) fn of(range: Option<(f64, f64)>, number: usize) -> Self {
+    pub(super) fn new(range: Option<(f64, f64)>, number: usize) -> Self {
         let (low, high) = range.unwrap_or((0.0, 1.0));
         Self { low, high, counts: vec![0; range.map_or(0, |_| number)] }
     }
@@ -153,7 +133,7 @@ impl Bins {
 }
 
 /// Returns the number of bins (1 to `most`) for `n` documents by Rice's rule, 2 ∛n.
-pub(super) fn bins_of(n: u64, most: usize) -> usize {
+pub(super) fn num_bins(n: u64, most: usize) -> usize {
     (1..most).find(|bins| (*bins as u128).pow(3) >= 8 * u128::from(n)).unwrap_or(most)
 }
 
@@ -187,6 +167,7 @@ pub(super) fn score_key(score: f32) -> u64 {
     RankKey::of_logit(score, Keep::Below).logit.into()
 }
 
+/// Returns the score of which `key` is the [`score_key`].
 pub(super) fn score_of(key: u64) -> f32 {
     RankKey { logit: key as u32, id_hash: 0, ordinal: 0 }.logit(Keep::Below)
 }
@@ -201,27 +182,25 @@ pub(super) struct ScoreCounts {
     pub(super) range: Option<(f32, f32)>,
     pub(super) logit_range: Option<(f32, f32)>,
     sum: ExactSum,
+    /// Counts of the upper halves of the [`score_key`]s.
     coarse: ValueCounts,
 }
 
 /// Returns the range that spans both.
-fn joined(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-        (a, b) => a.or(b),
-    }
+fn join_ranges(a: Option<(f32, f32)>, b: Option<(f32, f32)>) -> Option<(f32, f32)> {
+    a.into_iter().chain(b).reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
 }
 
 /// Returns the range of one value, `None` unless it is finite.
-fn point(value: f32) -> Option<(f32, f32)> {
+fn range_of(value: f32) -> Option<(f32, f32)> {
     value.is_finite().then_some((value + 0.0, value + 0.0)) // removes the sign of zero
 }
 
 impl ScoreCounts {
     pub(super) fn add(&mut self, DocumentScore { logit, score }: DocumentScore) {
         self.n += 1;
-        self.range = joined(self.range, point(score));
-        self.logit_range = joined(self.logit_range, point(logit));
+        self.range = join_ranges(self.range, range_of(score));
+        self.logit_range = join_ranges(self.logit_range, range_of(logit));
         if score.is_finite() {
             self.sum.add(score.into());
         } else {
@@ -233,46 +212,50 @@ impl ScoreCounts {
     pub(super) fn merge(&mut self, other: Self) {
         self.n += other.n;
         self.infinite += other.infinite;
-        self.range = joined(self.range, other.range);
-        self.logit_range = joined(self.logit_range, other.logit_range);
+        self.range = join_ranges(self.range, other.range);
+        self.logit_range = join_ranges(self.logit_range, other.logit_range);
         self.sum.merge(other.sum);
         self.coarse.merge(other.coarse);
     }
 
+    /// Returns the mean of the finite scores.
     pub(super) fn mean(&self) -> Option<f64> {
         let finite = self.n - self.infinite;
         (finite > 0).then(|| self.sum.value() / finite as f64)
     }
 
     /// Locates the quantiles: the upper half of the key, and the rank among keys with that half.
-    fn places(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
+    fn locate_quantiles(&self) -> impl Iterator<Item = Option<(u64, u64)>> {
         QUANTILES.iter().map(|thousandths| {
             // The nearest rank, from 0.
             let rank = (u128::from(self.n) * u128::from(*thousandths)).div_ceil(100_000) as u64;
             let rank = rank.saturating_sub(1);
-            self.coarse.at(0, rank).map(|(prefix, below)| (prefix, rank - below))
+            self.coarse.at_rank(0, rank).map(|(prefix, below)| (prefix, rank - below))
         })
     }
 
-    pub(super) fn details(&self, bins: usize) -> ScoreDetails {
+    /// Begins the second pass; the bins reach from 0 to 1 if all scores are in between.
+    pub(super) fn begin_details(&self, bins: usize) -> ScoreDetails {
         let wide = |range: Option<(f32, f32)>| range.map(|(low, high)| (low.into(), high.into()));
         let is_share = self.range.is_some_and(|(low, high)| low >= 0.0 && high <= 1.0);
         let range = if is_share { Some((0.0, 1.0)) } else { wide(self.range) };
-        let mut prefixes: Vec<u64> = self.places().flatten().map(|(prefix, _)| prefix).collect();
+        let mut prefixes: Vec<u64> =
+            self.locate_quantiles().flatten().map(|(prefix, _)| prefix).collect();
         prefixes.dedup();
         ScoreDetails {
             mean: self.mean().unwrap_or_default(),
             prefixes,
             squares: ExactSum::default(),
             fine: ValueCounts::default(),
-            bins: Bins::of(range, bins),
-            logits: Bins::of(wide(self.logit_range), bins),
+            bins: Bins::new(range, bins),
+            logits: Bins::new(wide(self.logit_range), bins),
         }
     }
 
+    /// Returns the score at each of [`QUANTILES`], by the keys that `details` counted.
     pub(super) fn quantiles(&self, details: &ScoreDetails) -> Vec<Option<f32>> {
-        let exact = |(prefix, rank): (u64, u64)| details.fine.at(prefix << 16, rank);
-        self.places().map(|place| Some(score_of(place.and_then(exact)?.0))).collect()
+        let exact = |(prefix, rank): (u64, u64)| details.fine.at_rank(prefix << 16, rank);
+        self.locate_quantiles().map(|place| Some(score_of(place.and_then(exact)?.0))).collect()
     }
 
     /// Returns the standard deviation of the finite scores, as in NumPy.

@@ -37,9 +37,9 @@ fn counted(parts: &[&[DocumentScore]]) -> (ScoreCounts, ScoreDetails) {
         part.iter().for_each(|&number| new.add(number));
         counts.merge(new);
     }
-    let mut details = counts.details(BINS);
+    let mut details = counts.begin_details(BINS);
     for part in parts.iter().rev() {
-        let mut new = counts.details(BINS);
+        let mut new = counts.begin_details(BINS);
         part.iter().for_each(|&number| new.add(number));
         details.merge(new);
     }
@@ -169,7 +169,7 @@ fn words_are_parted_by_white_space_or_are_letters_of_scripts_without_spaces() {
 
 #[test]
 fn bins_grow_with_the_cube_root_of_the_documents() {
-    let bins = [0, 1, 60, 125, 126, 1000, 1_000_000, u64::MAX].map(|n| bins_of(n, 200));
+    let bins = [0, 1, 60, 125, 126, 1000, 1_000_000, u64::MAX].map(|n| num_bins(n, 200));
     assert_eq!(bins, [1, 2, 8, 10, 11, 20, 200, 200]);
-    assert_eq!(bins_of(1000, 8), 8);
+    assert_eq!(num_bins(1000, 8), 8);
 }

@@ -23,12 +23,13 @@ pub(super) const MEASURES: [&str; 4] = ["words", "characters", "bytes", "tokens"
 /// What the second pass looks for in a language.
 #[derive(Default)]
 pub(super) struct Wanted {
+    /// By head, the places in its order that its curve shows.
     pub(super) curves: Vec<BTreeSet<RankKey>>,
     /// By head, the places in its order up to which documents are counted, for curves and examples.
     pub(super) steps: Vec<Vec<RankKey>>,
     pub(super) examples: BTreeSet<u64>,
-    /// Ordinals of the sample.
-    pub(super) sample: BTreeSet<u64>,
+    /// By ordinal, the places of documents in the sample.
+    pub(super) sample: BTreeMap<u64, usize>,
     /// Largest [`sampling_hash`] of a document that counts by domain.
     pub(super) located: u64,
     pub(super) characters: usize,
@@ -43,6 +44,7 @@ pub(super) struct CurveStep {
 }
 
 impl CurveStep {
+    /// Adds documents of this step.
     pub(super) fn merge(&mut self, other: Self) {
         self.totals.add(other.totals);
         if other.last.map(|(key, _)| key) > self.last.map(|(key, _)| key) {
@@ -61,6 +63,7 @@ pub(super) struct ExampleDetails {
     pub(super) url: Option<String>,
 }
 
+/// What the second pass finds of a language.
 #[derive(Clone, Default)]
 pub(super) struct LanguageDetails {
     pub(super) scores: Vec<ScoreDetails>,
@@ -92,7 +95,7 @@ impl LanguageDetails {
         other: Option<&Comparison<'_>>,
     ) -> Result<()> {
         let (info, ordinal) = (&document.info, document.scored.ordinal);
-        let ranked = thresholds.ranked(&document.scored);
+        let ranked = thresholds.head_ranks(&document.scored);
         for (head, ranked) in ranked.iter().enumerate() {
             let Some((key, score)) = ranked else { continue };
             self.scores[head].add(*score);
@@ -103,7 +106,7 @@ impl LanguageDetails {
         }
         let has_text = info.num_bytes > 0;
         let tied = &mut self.tied;
-        let kept = thresholds.kept(&document.scored, |at, passes| {
+        let kept = thresholds.selections_of(&document.scored, |at, passes| {
             let placed = &thresholds.placed[at];
             let key = ranked.get(placed.head).copied().flatten().map(|(key, _)| key.logit);
             if let (Some(own), Bound::UpTo(edge) | Bound::Before(edge)) = (key, placed.bound)
@@ -121,7 +124,8 @@ impl LanguageDetails {
         }
         let is_here = kept > 0 && shard.removed_by(document, FilterWhen::After).is_none();
         self.compared[0] += u64::from(is_here);
-        let is_in_both = is_here && other.is_some_and(|other| other.pair(info.id, info.language));
+        let is_in_both =
+            is_here && other.is_some_and(|other| other.take_pair(info.id, info.language));
         self.compared[2] += u64::from(is_in_both);
         let texts = input.texts.as_mut();
         let text = texts.map_or(Ok(None), |texts| texts.text(info.row, info.num_bytes))?;
@@ -141,9 +145,9 @@ impl LanguageDetails {
         }
         let is_example = wanted.examples.contains(&ordinal);
         let is_located = sampling_hash(info.id) <= wanted.located;
-        let is_sampled = wanted.sample.contains(&ordinal);
+        let is_sampled = wanted.sample.contains_key(&ordinal);
         let is_wanted = is_example || is_located || is_sampled;
-        let url = if is_wanted { input.url(info.row)? } else { None };
+        let url = if is_wanted { input.read_url(info.row)? } else { None };
         self.with_urls |= input.urls.is_some();
         let domain = url.as_deref().filter(|_| is_located || is_sampled).and_then(domain_of);
         if let Some(domain) = domain.as_ref().filter(|_| is_sampled) {
@@ -224,7 +228,8 @@ impl<'a> ShardInput<'a> {
         Ok(Self { texts: Some(Texts::open(context, shard)?), urls })
     }
 
-    fn url(&mut self, row: u64) -> Result<Option<String>> {
+    /// Returns the URL in `row`, `None` if it is not text; a column that is not is dropped.
+    fn read_url(&mut self, row: u64) -> Result<Option<String>> {
         let Some(urls) = &mut self.urls else { return Ok(None) };
         match urls.value(row).map(|url| url.map(str::to_owned)) {
             Err(Error::Schema { .. }) => self.urls = None,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use serde_json::{Map, Value, json};
 
-use super::counts::{QUANTILES, ValueCounts, bins_of, rounded};
+use super::counts::{QUANTILES, ValueCounts, num_bins, rounded};
 use super::details::{CurveStep, LanguageDetails, MEASURES, Wanted, domain_of};
 use super::limits::ReportLimits;
 use super::stored::{KeptDocument, StoredRun, StoredThresholds};
@@ -24,6 +24,7 @@ const MOST_LOCATED: u64 = 1_000_000;
 const END_POINTS: usize = 24;
 const OTHERS: &str = "(others)";
 
+/// A language after the first pass, and what the second looks for and counts.
 pub(super) struct SurveyedLanguage<'a> {
     pub(super) run: &'a StoredRun<'a>,
     pub(super) limits: &'a ReportLimits,
@@ -39,7 +40,7 @@ pub(super) struct SurveyedLanguage<'a> {
 }
 
 /// Returns a score with the fewest digits that identify it; `"inf"` or `"-inf"` if infinite.
-fn short(score: f32) -> Value {
+fn short_score(score: f32) -> Value {
     let text = score.to_string();
     match text.parse::<f64>() {
         Ok(score) if score.is_finite() => json!(score),
@@ -47,8 +48,8 @@ fn short(score: f32) -> Value {
     }
 }
 
-/// Returns the documents up to each place of an order, and up to its end.
-fn sums(steps: &[CurveStep]) -> impl Iterator<Item = CurveStep> {
+/// Returns the documents up to the end of each of the `steps` of an order.
+fn running_sums(steps: &[CurveStep]) -> impl Iterator<Item = CurveStep> {
     steps.iter().scan(CurveStep::default(), |sum, step| {
         sum.merge(*step);
         Some(*sum)
@@ -56,6 +57,7 @@ fn sums(steps: &[CurveStep]) -> impl Iterator<Item = CurveStep> {
 }
 
 impl<'a> SurveyedLanguage<'a> {
+    /// Orders the sample and chooses what to look for in the second pass.
     pub(super) fn new(
         (run, limits): (&'a StoredRun<'a>, &'a ReportLimits),
         language: &'a str,
@@ -64,7 +66,8 @@ impl<'a> SurveyedLanguage<'a> {
         let thresholds = &run.languages[language];
         let mut orders = vec![Vec::new(); run.rows.heads.len()];
         for (at, document) in sample.iter().enumerate() {
-            for (order, ranked) in orders.iter_mut().zip(thresholds.ranked(&document.scored())) {
+            for (order, ranked) in orders.iter_mut().zip(thresholds.head_ranks(&document.scored()))
+            {
                 order.extend(ranked.map(|(key, _)| (key, at)));
             }
         }
@@ -74,16 +77,17 @@ impl<'a> SurveyedLanguage<'a> {
         let (wanted, details) = Default::default();
         let mut found =
             Self { run, limits, language, thresholds, survey, sample, orders, wanted, details };
-        found.wanted = found.to_look_for();
+        found.wanted = found.choose_wanted();
         found.details = Mutex::new(found.begin_details());
         found
     }
 
-    /// Begins to count what is wanted of the language.
+    /// Makes details without counts, with a place for all that is wanted.
     pub(super) fn begin_details(&self) -> LanguageDetails {
         let (steps, selections) = (self.wanted.steps.iter(), self.thresholds.names.len());
         let counts = self.survey.heads.iter().map(|head| &head.counts);
-        let scores = counts.map(|counts| counts.details(bins_of(counts.n, self.limits.points)));
+        let scores =
+            counts.map(|counts| counts.begin_details(num_bins(counts.n, self.limits.points)));
         LanguageDetails {
             scores: scores.collect(),
             steps: steps.map(|keys| vec![CurveStep::default(); keys.len() + 1]).collect(),
@@ -94,14 +98,14 @@ impl<'a> SurveyedLanguage<'a> {
         }
     }
 
-    fn thresholds_of(&self, head: usize) -> impl Iterator<Item = usize> {
+    fn places_of_thresholds(&self, head: usize) -> impl Iterator<Item = usize> {
         let placed = self.thresholds.placed.iter().enumerate();
         placed.filter(move |(_, placed)| placed.head == head).map(|(at, _)| at)
     }
 
     /// Chooses documents to read: at the ends of each order, around thresholds, in each decile.
     /// Returns them with the reasons to show them, by head.
-    fn examples(&self) -> Vec<(&KeptDocument, BTreeMap<&str, Vec<String>>)> {
+    fn choose_examples(&self) -> Vec<(&KeptDocument, BTreeMap<&str, Vec<String>>)> {
         let mut found: Vec<(&KeptDocument, BTreeMap<&str, Vec<String>>)> = Vec::new();
         let mut places: HashMap<u64, usize> = HashMap::new();
         for (head, name) in self.run.rows.heads.iter().enumerate() {
@@ -119,7 +123,7 @@ impl<'a> SurveyedLanguage<'a> {
             let survey = &self.survey.heads[head];
             survey.top.kept.values().for_each(|document| show(document, "top"));
             survey.bottom.kept.values().for_each(|document| show(document, "bottom"));
-            for at in self.thresholds_of(head) {
+            for at in self.places_of_thresholds(head) {
                 let (survey, placed) = (&self.survey.thresholds[at], &self.thresholds.placed[at]);
                 for selection in &placed.selections {
                     for (side, word) in [(&survey.above, "above"), (&survey.below, "below")] {
@@ -140,19 +144,19 @@ impl<'a> SurveyedLanguage<'a> {
         found
     }
 
-    fn to_look_for(&self) -> Wanted {
+    fn choose_wanted(&self) -> Wanted {
         // The places of each head's curve: a number of the sample's keys, and the thresholds.
         let curve = |(head, order): (usize, &Vec<(RankKey, usize)>)| {
-            let thresholds = self.thresholds_of(head).map(|at| &self.survey.thresholds[at]);
+            let thresholds = self.places_of_thresholds(head).map(|at| &self.survey.thresholds[at]);
             let first_out = thresholds.filter_map(|threshold| threshold.first_out);
-            let at = thinned(order.len(), self.limits.points);
+            let at = choose_places(order.len(), self.limits.points);
             at.into_iter().map(|at| order[at].0).chain(first_out).collect()
         };
         let curves: Vec<BTreeSet<RankKey>> = self.orders.iter().enumerate().map(curve).collect();
         let (mut steps, mut examples) = (curves.clone(), BTreeSet::new());
-        for (document, _) in self.examples() {
+        for (document, _) in self.choose_examples() {
             examples.insert(document.ordinal);
-            let ranked = self.thresholds.ranked(&document.scored());
+            let ranked = self.thresholds.head_ranks(&document.scored());
             for (steps, ranked) in steps.iter_mut().zip(ranked) {
                 steps.extend(ranked.map(|(key, _)| key));
             }
@@ -163,7 +167,7 @@ impl<'a> SurveyedLanguage<'a> {
             curves,
             steps: steps.into_iter().map(|keys| keys.into_iter().collect()).collect(),
             examples,
-            sample: self.sample.iter().map(|document| document.ordinal).collect(),
+            sample: self.sample.iter().enumerate().map(|(at, d)| (d.ordinal, at)).collect(),
             located: u64::try_from(share).unwrap_or(u64::MAX),
             characters: self.limits.characters,
         }
@@ -174,13 +178,14 @@ impl<'a> SurveyedLanguage<'a> {
         self.survey.without_tokens == 0 && self.survey.totals.tokens.is_some()
     }
 
-    fn tokens(&self, tokens: Option<u64>) -> Option<u64> {
+    /// Returns `tokens`, a sum of no counts as 0; `None` unless all documents are counted.
+    fn known_tokens(&self, tokens: Option<u64>) -> Option<u64> {
         self.has_tokens().then_some(tokens.unwrap_or_default())
     }
 
-    fn totals(&self, totals: DocumentAmount) -> Value {
+    fn report_amount(&self, totals: DocumentAmount) -> Value {
         let DocumentAmount { documents, bytes, tokens } = totals;
-        json!({"documents": documents, "bytes": bytes, "tokens": self.tokens(tokens)})
+        json!({"documents": documents, "bytes": bytes, "tokens": self.known_tokens(tokens)})
     }
 
     /// Builds the whole report of the language, after the second pass.
@@ -189,28 +194,28 @@ impl<'a> SurveyedLanguage<'a> {
             (&self.thresholds.names, self.survey.totals);
         let mut scores = Map::new();
         for &head in order {
-            if let Some(found) = self.scores(head, details)? {
+            if let Some(found) = self.report_scores(head, details)? {
                 scores.insert(self.run.rows.heads[head].to_owned(), found);
             }
         }
         let selected: Map<String, Value> = (names.iter().zip(&details.selected))
-            .map(|(name, totals)| (name.name.clone(), self.totals(*totals)))
+            .map(|(name, totals)| (name.name.clone(), self.report_amount(*totals)))
             .collect();
         let mut report = json!({
             "language": self.language,
             "name": language_name(self.language),
             "documents": documents,
             "bytes": bytes,
-            "tokens": self.tokens(tokens),
+            "tokens": self.known_tokens(tokens),
             "scores": scores,
-            "thresholds": self.thresholds(&details.tied),
+            "thresholds": self.report_thresholds(&details.tied),
             "selected": selected,
-            "sample": self.sample(details),
-            "examples": self.shown_examples(details),
-            "length": self.lengths(details),
+            "sample": self.report_sample(details),
+            "examples": self.report_examples(details),
+            "length": self.report_lengths(details),
         });
         if self.has_domains(details) {
-            report["domains"] = self.domains(details);
+            report["domains"] = self.report_domains(details);
             report["domains_sampled"] = json!(self.wanted.located < u64::MAX);
         }
         if let Some(cascade) = &self.thresholds.selection.cascade {
@@ -220,15 +225,15 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Reports the scores of a head; `None` if the language does not have the head.
-    fn scores(&self, head: usize, details: &LanguageDetails) -> Result<Option<Value>> {
+    fn report_scores(&self, head: usize, details: &LanguageDetails) -> Result<Option<Value>> {
         let survey = &self.survey.heads[head];
         let (counts, found) = (&survey.counts, &details.scores[head]);
-        if counts.n + survey.nan == 0 && self.thresholds_of(head).next().is_none() {
+        if counts.n + survey.nan == 0 && self.places_of_thresholds(head).next().is_none() {
             return Ok(None);
         }
         let quantiles: Map<String, Value> = (QUANTILES.iter().zip(counts.quantiles(found)))
             .filter(|(at, _)| !self.limits.brief || MAIN_QUANTILES.contains(at))
-            .map(|(at, score)| ((*at as f64 / 1000.0).to_string(), json!(score.map(short))))
+            .map(|(at, score)| ((*at as f64 / 1000.0).to_string(), json!(score.map(short_score))))
             .collect();
         let range = counts.range;
         let dropped = self.thresholds.selection.thresholds.first();
@@ -239,13 +244,13 @@ impl<'a> SurveyedLanguage<'a> {
             "unscored": survey.unscored.saturating_sub(dropped),
             "mean": counts.mean().map(|mean| rounded(mean, 9)),
             "std": counts.std(found).map(|std| rounded(std, 9)),
-            "min": range.map(|(min, _)| short(min)),
-            "max": range.map(|(_, max)| short(max)),
+            "min": range.map(|(min, _)| short_score(min)),
+            "max": range.map(|(_, max)| short_score(max)),
             "quantiles": quantiles,
             "bins": found.bins,
             "logits": found.logits,
-            "curve": self.curve(head, details),
-            "test": self.run.test(self.run.rows.heads[head], self.language)?,
+            "curve": self.report_curve(head, details),
+            "test": self.run.test_metrics(self.run.rows.heads[head], self.language)?,
         });
         for (key, number) in [("infinite", counts.infinite), ("dropped", dropped)] {
             if number > 0 {
@@ -256,17 +261,17 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Sums documents, bytes and tokens up to each point, where the last document has the score.
-    fn curve(&self, head: usize, details: &LanguageDetails) -> Value {
+    fn report_curve(&self, head: usize, details: &LanguageDetails) -> Value {
         let (steps, of_curve) = (&self.wanted.steps[head], &self.wanted.curves[head]);
         let (mut documents, mut bytes, mut tokens) = (vec![0], vec![0], vec![0]);
         let mut scores = vec![Value::Null];
-        for (at, CurveStep { totals, last }) in sums(&details.steps[head]).enumerate() {
+        for (at, CurveStep { totals, last }) in running_sums(&details.steps[head]).enumerate() {
             let is_point = steps.get(at).is_none_or(|key| of_curve.contains(key));
             if is_point && documents.last() != Some(&totals.documents) {
                 documents.push(totals.documents);
                 bytes.push(totals.bytes);
                 tokens.push(totals.tokens.unwrap_or_default());
-                scores.push(last.map_or(Value::Null, |(_, score)| short(score)));
+                scores.push(last.map_or(Value::Null, |(_, score)| short_score(score)));
             }
         }
         let tokens = self.has_tokens().then_some(tokens);
@@ -274,7 +279,7 @@ impl<'a> SurveyedLanguage<'a> {
     }
 
     /// Lists each threshold once for every selection that contains it.
-    fn thresholds(&self, tied: &[[u64; 2]]) -> Vec<Value> {
+    fn report_thresholds(&self, tied: &[[u64; 2]]) -> Vec<Value> {
         let mut rows = Vec::new();
         let mut placed = self.thresholds.placed.iter().zip(tied);
         for report in &self.thresholds.selection.thresholds {
@@ -296,7 +301,7 @@ impl<'a> SurveyedLanguage<'a> {
                     });
                 }
                 let amount = |Amount { num_documents, weight }: Amount| json!({"documents": num_documents, "weight": weight});
-                let score = outcome.threshold_score.map(|score| short(score as f32));
+                let score = outcome.threshold_score.map(|score| short_score(score as f32));
                 let Some((placed, [kept, dropped])) = placed.next() else { continue };
                 if kept.min(dropped) > &0 {
                     row["tied"] = json!({"kept": kept, "dropped": dropped});
@@ -307,7 +312,7 @@ impl<'a> SurveyedLanguage<'a> {
                     row["candidates"] = amount(outcome.candidates);
                     row["kept"] = amount(outcome.kept);
                     row["score"] = json!(score);
-                    row["logit"] = json!(outcome.threshold_logit.map(short));
+                    row["logit"] = json!(outcome.threshold_logit.map(short_score));
                     rows.push(row);
                 }
             }
@@ -315,7 +320,8 @@ impl<'a> SurveyedLanguage<'a> {
         rows
     }
 
-    fn sample(&self, details: &LanguageDetails) -> Value {
+    /// Reports the sampled documents column by column; a rank of -1 stands for no score.
+    fn report_sample(&self, details: &LanguageDetails) -> Value {
         let mut ranks = Map::new();
         for (head, name) in self.run.rows.heads.iter().enumerate() {
             let mut of_head = vec![-1; self.sample.len()];
@@ -346,23 +352,23 @@ impl<'a> SurveyedLanguage<'a> {
         sample
     }
 
+    /// Returns whether URLs of all documents were read and there is room for domains.
     fn has_domains(&self, details: &LanguageDetails) -> bool {
         details.with_urls && !details.without_input && self.limits.domains > 0
     }
 
-    fn shown_examples(&self, details: &LanguageDetails) -> Vec<Value> {
-        let sampled: HashMap<u64, usize> =
-            (self.sample.iter().enumerate()).map(|(at, d)| (d.ordinal, at)).collect();
+    /// Reports the examples, each with its rank among all documents by each head (-1 without one).
+    fn report_examples(&self, details: &LanguageDetails) -> Vec<Value> {
         let before: Vec<Vec<CurveStep>> =
-            details.steps.iter().map(|steps| sums(steps).collect()).collect();
+            details.steps.iter().map(|steps| running_sums(steps).collect()).collect();
         let shown = |(document, shown_for): (&KeptDocument, BTreeMap<&str, Vec<String>>)| {
             let KeptDocument { id, bytes, tokens, ordinal, .. } = document;
             let (mut scores, mut ranks) = (Map::new(), Map::new());
             let document = document.scored();
-            let ranked = self.thresholds.ranked(&document);
+            let ranked = self.thresholds.head_ranks(&document);
             for (head, name) in self.run.rows.heads.iter().enumerate() {
                 let place = ranked[head].and_then(|(key, found)| {
-                    scores.insert((*name).to_owned(), short(found.score));
+                    scores.insert((*name).to_owned(), short_score(found.score));
                     let at = self.wanted.steps[head].binary_search(&key).ok()?;
                     Some(before[head][at].totals.documents)
                 });
@@ -370,7 +376,7 @@ impl<'a> SurveyedLanguage<'a> {
             }
             let input = details.examples.get(ordinal).cloned().unwrap_or_default();
             let verdict = if input.fate == KEPT {
-                let kept = self.thresholds.kept(&document, |_, _| {});
+                let kept = self.thresholds.selections_of(&document, |_, _| {});
                 let first = self.thresholds.names.get(kept.trailing_zeros() as usize);
                 first.map(|name| name.name.clone()).unwrap_or_default()
             } else {
@@ -385,7 +391,7 @@ impl<'a> SurveyedLanguage<'a> {
             row["tokens"] = json!(tokens);
             row["scores"] = json!(scores);
             row["ranks"] = json!(ranks);
-            row["sample"] = json!(sampled.get(ordinal));
+            row["sample"] = json!(self.wanted.sample.get(ordinal));
             row["shown_for"] = json!(shown_for);
             row["verdict"] = json!(verdict);
             if let Some(filter) = input.filter {
@@ -396,10 +402,11 @@ impl<'a> SurveyedLanguage<'a> {
             }
             row
         };
-        self.examples().into_iter().map(shown).collect()
+        self.choose_examples().into_iter().map(shown).collect()
     }
 
-    fn lengths(&self, details: &LanguageDetails) -> Value {
+    /// Reports the distributions of lengths, of all documents and of each selection.
+    fn report_lengths(&self, details: &LanguageDetails) -> Value {
         let names = self.thresholds.names.iter().map(|name| name.name.as_str());
         let groups = ["all"].into_iter().chain(names).zip(&details.lengths);
         let of_group = |(name, lengths): (&str, &[_; 4])| {
@@ -418,7 +425,8 @@ impl<'a> SurveyedLanguage<'a> {
         Value::Object(groups.map(of_group).collect())
     }
 
-    fn domains(&self, details: &LanguageDetails) -> Value {
+    /// Reports the domains with the most documents, and the sum of all others.
+    fn report_domains(&self, details: &LanguageDetails) -> Value {
         let mut domains: Vec<(&str, &Vec<u64>)> =
             details.domains.iter().map(|(domain, counts)| (domain.as_str(), counts)).collect();
         domains.sort_by_key(|(domain, counts)| (u64::MAX - counts[0], *domain));
@@ -439,7 +447,7 @@ impl<'a> SurveyedLanguage<'a> {
 }
 
 /// Chooses about `most` of `len` places or fewer: evenly, with more of a long order at both ends.
-fn thinned(len: usize, most: usize) -> BTreeSet<usize> {
+fn choose_places(len: usize, most: usize) -> BTreeSet<usize> {
     if len <= most {
         return (0..len).collect();
     }

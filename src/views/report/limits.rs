@@ -29,10 +29,12 @@ pub(super) struct ReportLimits {
     pub(super) points: usize,
     /// Examples at each end of an order, and on each side of a threshold.
     pub(super) examples: usize,
+    /// Examples from the middle of each tenth of an order.
     pub(super) of_decile: usize,
     pub(super) characters: usize,
     /// Domains shown by name.
     pub(super) domains: usize,
+    /// Whether the documents of the sample have domains.
     pub(super) sample_domains: bool,
     /// Whether only the main quantiles and lengths are shown, because there are many languages.
     pub(super) brief: bool,

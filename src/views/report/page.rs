@@ -19,7 +19,8 @@ const PARTS: [(&str, &str); 5] = [
 /// Mark of the data: the gzipped report in Base64, in which nothing can end the enclosing script.
 const DATA: &str = "@@DATA@@";
 
-pub(super) fn page(json: &str) -> Result<String> {
+/// Builds the page that shows the report `json`.
+pub(super) fn build_page(json: &str) -> Result<String> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(json.as_bytes())?;
     let data = STANDARD.encode(encoder.finish()?);
@@ -40,7 +41,7 @@ mod tests {
     #[test]
     fn the_page_holds_the_report_and_no_mark() -> TestResult {
         let hostile = r#"{"text": "</script><!-- @@JS@@ @@DATA@@ "}"#;
-        let page = page(hostile)?;
+        let page = build_page(hostile)?;
         let (_, rest) = page.split_once("id=\"data\">").ok_or("no data")?;
         let (data, _) = rest.split_once("</script>").ok_or("no end")?;
         let mut json = String::new();

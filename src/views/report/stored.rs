@@ -40,8 +40,9 @@ impl<'a> StoredRun<'a> {
         Ok(Self { embedded, rows, languages })
     }
 
-    /// Calls `visit` for every document of the shard at `place` in the plan, removed ones included.
-    pub(super) fn for_each(
+    /// Calls `visit` for every document of the shard at `place` in the plan, removed ones included;
+    /// advances the progress.
+    pub(super) fn for_each_document(
         &self,
         place: u64,
         mut visit: impl FnMut(&ShardRows<'_>, &Row<'_>) -> Result<()>,
@@ -55,7 +56,7 @@ impl<'a> StoredRun<'a> {
     }
 
     /// Returns how a head did on held-out samples, by its card, if its file is there and says so.
-    pub(super) fn test(&self, name: &str, language: &str) -> Result<Option<Value>> {
+    pub(super) fn test_metrics(&self, name: &str, language: &str) -> Result<Option<Value>> {
         let Context { config, run, .. } = self.rows.context;
         let config = &config.heads[name];
         let files = [language, ALL_LANGUAGES].map(|of| head_file(Some(run), name, config, of));
@@ -101,8 +102,10 @@ impl KeptDocument {
     }
 }
 
+/// The selection of a language, with its thresholds in the order of the report.
 pub(super) struct StoredThresholds {
     pub(super) selection: Selection,
+    /// By head, the end of its order that it keeps.
     pub(super) keeps: Vec<Keep>,
     /// The final selections, smallest first.
     pub(super) names: Vec<SelectionName>,
@@ -128,8 +131,8 @@ pub(super) struct PlacedThreshold {
 }
 
 impl StoredThresholds {
-    /// Lists the thresholds of `selection` with the final selections that each is part of, and which
-    /// end each of `heads` keeps: by its last threshold, else by the settings.
+    /// Lists the thresholds of `selection` with the final selections that each is part of, and
+    /// which end each of `heads` keeps: by its last threshold, else by the settings.
     fn new(config: &RunConfig, heads: &[&str], selection: Selection) -> Self {
         let keep = |name: &&str| {
             let mut own = selection.thresholds.iter().map(|report| &report.threshold);
@@ -137,7 +140,7 @@ impl StoredThresholds {
             own.map_or_else(|| config.heads[*name].keep(name), |threshold| threshold.keep)
         };
         let keeps = heads.iter().map(keep).collect();
-        let names = names(&selection);
+        let names = name_selections(&selection);
         let mut placed = Vec::new();
         for report in &selection.thresholds {
             for (i, outcome) in report.outcomes.iter().enumerate() {
@@ -155,7 +158,7 @@ impl StoredThresholds {
     }
 
     /// Returns the key and score of `document` for each head; `None` without a score or for NaN.
-    pub(super) fn ranked(&self, document: &ScoredDocument<'_>) -> Vec<Option<HeadRank>> {
+    pub(super) fn head_ranks(&self, document: &ScoredDocument<'_>) -> Vec<Option<HeadRank>> {
         let tie = RankKey::of_logit(0.0, Keep::Above).with_id(document.id, document.ordinal);
         let ranked = |(head, keep): (usize, &Keep)| {
             let score = document.scores[head].filter(|score| !score.is_nan())?;
@@ -165,8 +168,8 @@ impl StoredThresholds {
     }
 
     /// Returns the final selections that keep a document as a bit set. Calls `at_cut` with every
-    /// threshold that the document reaches, and true if the document passes it.
-    pub(super) fn kept(
+    /// threshold (its place in `placed`) that the document reaches, and true if it passes.
+    pub(super) fn selections_of(
         &self,
         document: &ScoredDocument<'_>,
         mut at_cut: impl FnMut(usize, bool),
@@ -179,7 +182,7 @@ impl StoredThresholds {
 }
 
 /// Names the final selections by the heads and rates or budgets that keep documents, if any do.
-fn names(selection: &Selection) -> Vec<SelectionName> {
+fn name_selections(selection: &Selection) -> Vec<SelectionName> {
     let thresholds = || selection.thresholds.iter().map(|report| &report.threshold);
     let selects =
         |kind: &ThresholdKind| matches!(kind, ThresholdKind::Retain(_) | ThresholdKind::Budget(_));

@@ -17,6 +17,7 @@ pub(super) fn sampling_hash(id: &str) -> u64 {
     XxHash3_64::oneshot_with_seed(seed, id.as_bytes())
 }
 
+/// The first documents, at most `most`, of an order by key.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Ends {
     most: usize,
@@ -24,6 +25,7 @@ pub(super) struct Ends {
 }
 
 impl Ends {
+    /// Keeps the document that `make` makes if its key is among the first; drops the last for it.
     fn offer(&mut self, key: RankKey, make: impl FnOnce() -> KeptDocument) {
         let is_first = || self.kept.last_key_value().is_some_and(|(last, _)| key < *last);
         if self.kept.len() >= self.most && !is_first() {
@@ -66,6 +68,7 @@ pub(super) struct ThresholdSurvey {
     pub(super) first_out: Option<RankKey>,
 }
 
+/// What the first pass finds of a language.
 #[derive(Debug, Clone, Default)]
 pub(super) struct LanguageSurvey {
     pub(super) totals: DocumentAmount,
@@ -87,11 +90,12 @@ impl LanguageSurvey {
         }
     }
 
+    /// Counts a document of the language with these `thresholds`.
     pub(super) fn add(&mut self, document: &Row<'_>, thresholds: &StoredThresholds) {
         self.totals.add(document.info.into());
         let is_uncounted = document.info.num_tokens.is_none() && document.info.num_bytes > 0;
         self.without_tokens += u64::from(is_uncounted);
-        let ranked = thresholds.ranked(&document.scored);
+        let ranked = thresholds.head_ranks(&document.scored);
         for (head, (survey, ranked)) in self.heads.iter_mut().zip(&ranked).enumerate() {
             match ranked {
                 Some((key, number)) => {
@@ -112,7 +116,7 @@ impl LanguageSurvey {
                 survey.first_out = Some(ranked.0);
             }
         }
-        thresholds.kept(&document.scored, |at, passes| {
+        thresholds.selections_of(&document.scored, |at, passes| {
             let Some((key, _)) = of_threshold(at) else { return };
             let ThresholdSurvey { above, below, .. } = &mut self.thresholds[at];
             let (side, key) = if passes { (above, backwards(key)) } else { (below, key) };

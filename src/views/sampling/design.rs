@@ -68,7 +68,7 @@ pub(super) fn inclusion_probabilities(sizes: &[f64], count: usize) -> Vec<u64> {
 /// Returns the items that contain one of the points `start`, `start + ONE`, `start + 2 ONE`... in
 /// their interval of the running sum of `units`. If `start` is uniform below [`ONE`], each item is
 /// drawn with the probability in `units`, and their sum is the sample size.
-pub(super) fn systematic(units: &[u64], start: u64) -> Vec<usize> {
+pub(super) fn draw_systematic(units: &[u64], start: u64) -> Vec<usize> {
     let (mut sum, mut next) = (0u128, u128::from(start));
     let mut drawn = Vec::new();
     for (i, unit) in units.iter().enumerate() {
@@ -93,8 +93,8 @@ mod tests {
     fn sizes_that_ask_for_more_than_one_are_certain() {
         let units = inclusion_probabilities(&[1.0, 1.0, 2.0, 4.0], 3);
         assert_eq!(units, [ONE / 2, ONE / 2, ONE, ONE]);
-        assert_eq!(systematic(&units, 0), [0, 2, 3]);
-        assert_eq!(systematic(&units, ONE / 2), [1, 2, 3]);
+        assert_eq!(draw_systematic(&units, 0), [0, 2, 3]);
+        assert_eq!(draw_systematic(&units, ONE / 2), [1, 2, 3]);
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
             let expected = count.min(sizes.iter().filter(|size| **size > 0.0).count());
             let sum: u128 = units.iter().map(|unit| u128::from(*unit)).sum();
             prop_assert_eq!(sum, expected as u128 * u128::from(ONE));
-            let drawn = systematic(&units, start);
+            let drawn = draw_systematic(&units, start);
             prop_assert_eq!(drawn.len(), expected);
             prop_assert!(drawn.iter().all(|&i| units[i] > 0));
         }
@@ -128,7 +128,7 @@ mod tests {
             let units = inclusion_probabilities(&sizes, count);
             let mut drawn = vec![0u64; sizes.len()];
             for start in 0..STARTS {
-                for i in systematic(&units, start * (ONE / STARTS)) {
+                for i in draw_systematic(&units, start * (ONE / STARTS)) {
                     drawn[i] += 1;
                 }
             }

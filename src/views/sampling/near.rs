@@ -32,7 +32,7 @@ impl NearThresholds {
     /// Sums a Laplace kernel around each threshold; its width is half of the smaller side. A
     /// document without a score gets nothing. The sum over `documents` is 1 unless all get nothing.
     fn density(&self, documents: &[Option<DocumentScore>]) -> Vec<f64> {
-        let places = self.places(documents);
+        let places = self.locate(documents);
         let mut sizes = vec![0.0; places.len()];
         for threshold in &self.thresholds {
             let share = self.kept_share(*threshold, documents);
@@ -47,8 +47,8 @@ impl NearThresholds {
         normalised(sizes)
     }
 
-    /// Returns the share of scored documents before each in the order, and half of its equals.
-    fn places(&self, documents: &[Option<DocumentScore>]) -> Vec<Option<f64>> {
+    /// Returns the share of scored documents before each in the order, with half of its equals.
+    fn locate(&self, documents: &[Option<DocumentScore>]) -> Vec<Option<f64>> {
         let key = |found: DocumentScore| RankKey::of_logit(found.logit, self.keep).logit;
         let keys: Vec<Option<u32>> = documents.iter().map(|score| score.map(key)).collect();
         let mut order: Vec<u32> = keys.iter().copied().flatten().collect();
@@ -61,6 +61,7 @@ impl NearThresholds {
         keys.into_iter().map(|key| key.map(place)).collect()
     }
 
+    /// Returns the share of the scored documents that `threshold` keeps.
     fn kept_share(&self, threshold: NearThreshold, documents: &[Option<DocumentScore>]) -> f64 {
         let bound = match threshold {
             NearThreshold::Share(share) => return share,

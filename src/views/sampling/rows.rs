@@ -8,7 +8,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use polysift_base::error::{Error, Result};
-use polysift_base::sample::{hash_of, ordinal_rank};
+use polysift_base::sample::ordinal_rank;
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::rows::RunRows;
@@ -21,6 +21,7 @@ const READ_ROWS: usize = 1024;
 const OWN_KEYS: [&str; 8] =
     ["label", "language", "file", "row", "scores", "copies", "inclusion_probability", "weight"];
 
+/// Documents of earlier rounds, which are not drawn or shown again.
 #[derive(Debug, Default)]
 pub(super) struct EarlierRounds {
     pub(super) ids: BTreeSet<String>,
@@ -29,6 +30,7 @@ pub(super) struct EarlierRounds {
 }
 
 impl EarlierRounds {
+    /// Reads the ids and texts of `files`, in the columns of the settings `config`.
     pub(super) fn read(files: &[InputFile], config: &InputConfig) -> Result<Self> {
         // Rows need not have the language and embedding columns of the corpus.
         let language = LanguageSource::Fixed(UNDETERMINED_LANGUAGE.into());
@@ -42,11 +44,6 @@ impl EarlierRounds {
             }
         }
         Ok(earlier)
-    }
-
-    /// Returns a digest of the ids; empty without ids.
-    pub(super) fn history(&self) -> Vec<u8> {
-        if self.ids.is_empty() { Vec::new() } else { hash_of(&self.ids).as_bytes().to_vec() }
     }
 }
 
