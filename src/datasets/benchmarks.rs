@@ -74,7 +74,7 @@ impl BenchmarksRequest {
         settings
     }
 
-    /// Returns the sets of items: one for `items`, and those in the file of sets.
+    /// Returns one set for `items`, and the sets of the file, whose patterns are relative to it.
     fn item_sets(&self) -> Result<Vec<ItemSet>> {
         let mut sets = Vec::new();
         if !self.items.is_empty() {
@@ -121,6 +121,7 @@ struct ItemSet {
 }
 
 impl ItemSet {
+    /// Returns the columns to read: its own ones are required, the known ones optional.
     fn columns(&self) -> Vec<ColumnRequest> {
         let own: BTreeSet<&str> =
             self.question.iter().chain(&self.answer).map(String::as_str).collect();
@@ -133,8 +134,7 @@ impl ItemSet {
         own.chain(others).collect()
     }
 
-    /// Adds the item of `row`, or returns the reason why it is not an item; `language` applies to
-    /// items without one.
+    /// Adds the item of `row`, by default in `language`, or returns why it is none.
     fn add_item(
         &self,
         builder: &mut IndexBuilder,
@@ -155,7 +155,7 @@ impl ItemSet {
             _ if self.question.is_empty() && self.answer.is_empty() => {
                 usual.unwrap_or_default().to_owned()
             }
-            columns => joined(columns.iter().filter_map(|name| row.text(name))),
+            columns => join_values(columns.iter().filter_map(|name| row.text(name))),
         };
         let id = first(["id", "eval_instance_index"]).unwrap_or_default();
         let config = row.text("config").filter(|_| !id.is_empty());
@@ -219,7 +219,7 @@ pub fn build_benchmarks(request: &BenchmarksRequest, stop: &Stop) -> Result<Vec<
 }
 
 /// Joins the values of columns to one text; lists, which are JSON, by their elements.
-fn joined<'a>(values: impl Iterator<Item = &'a str>) -> String {
+fn join_values<'a>(values: impl Iterator<Item = &'a str>) -> String {
     let elements = |value: &str| match serde_json::from_str::<Vec<Option<String>>>(value) {
         Ok(list) => list.into_iter().flatten().collect::<Vec<_>>().join("\n"),
         Err(_) => value.to_owned(),

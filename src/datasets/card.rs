@@ -86,7 +86,7 @@ pub struct ClassSizes {
 }
 
 impl SourceFile {
-    /// Describes a file of which no row is read yet.
+    /// Describes a file of which no row is read yet; reads it all for its digest.
     pub(super) fn of(file: &InputFile) -> Result<Self> {
         let FileStamp { bytes, blake3, .. } = stamp(&file.path)?;
         let (name, blake3) = (file.name.clone(), Some(blake3));
@@ -95,10 +95,12 @@ impl SourceFile {
 }
 
 impl SourceCard {
-    pub(super) fn dropped_of(&self, reasons: &[&str]) -> u64 {
+    /// Returns the number of rows that were dropped for these reasons.
+    pub(super) fn count_dropped(&self, reasons: &[&str]) -> u64 {
         reasons.iter().filter_map(|reason| self.dropped.get(*reason)).sum()
     }
 
+    /// Counts `number` more rows as dropped for `reason`.
     pub(super) fn drop_rows(&mut self, reason: &str, number: u64) {
         if number > 0 {
             *self.dropped.entry(reason.to_owned()).or_default() += number;

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueEnum};
 use rayon::prelude::*;
 
-use super::write::{DatasetSample, THREE_FILES, refuse_inputs, write};
+use super::write::{DatasetSample, THREE_FILES, refuse_inputs, write_files};
 use super::{DatasetCard, DatasetRules, SourceCard, repair};
 use languages::LanguageTable;
 use polysift_base::error::{Error, Result};
@@ -27,7 +27,7 @@ use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::{BottomKSample, Ranks, text_key};
 use polysift_config::Mode;
 use polysift_data::input::{InputFile, discover};
-use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, fetch, source_names};
+use reader::{CURATED, MkcReader, MkcSource, SOURCES, SourceFolder, download, source_names};
 use rows::{load_pairs, load_questions};
 
 /// Default maximum of positives per language; there are as many negatives.
@@ -114,21 +114,21 @@ pub fn build_mkc(
         );
         return Err(Error::config("--max-positives", reason));
     }
-    if !request.download && !SOURCES.iter().any(|kind| request.folder(kind).is_dir()) {
-        return Err(request.without(format!("has none of the folders {}", source_names())));
+    if !request.download && !SOURCES.iter().any(|kind| request.source_folder(kind).is_dir()) {
+        return Err(request.missing_source(format!("has none of the folders {}", source_names())));
     }
-    let table = languages::load(request.rules.mode, request.table.as_deref())?;
-    let languages = request.languages(&table)?;
+    let table = languages::load_table(request.rules.mode, request.table.as_deref())?;
+    let languages = request.find_languages(&table)?;
     let mut folders = BTreeMap::new();
     let num_sources = if request.variant == MkcVariant::Mkc { CURATED } else { SOURCES.len() };
     for kind in &SOURCES[..num_sources] {
-        let name = |language: &String| languages::name(&table, language, kind.name);
+        let name = |language: &String| languages::find_name(&table, language, kind.name);
         let cells: BTreeSet<&str> = languages.keys().filter_map(name).collect();
-        let directory = request.folder(kind);
+        let directory = request.source_folder(kind);
         if directory.is_dir() || !request.download {
             folders.insert(kind.name, SourceFolder { directory, revision: None });
         } else if !cells.is_empty() {
-            folders.insert(kind.name, fetch(kind, &cells, hub, stop, progress)?);
+            folders.insert(kind.name, download(kind, &cells, hub, stop, progress)?);
         }
     }
     progress.begin("mkc", Some(languages.len() as u64), "languages");
@@ -151,16 +151,18 @@ impl MkcRequest {
         })
     }
 
-    /// Returns the folder of a source, or no path if all sources are downloaded.
-    fn folder(&self, kind: &MkcSource) -> PathBuf {
+    /// Returns the folder of a source, or an empty path if all sources are downloaded.
+    fn source_folder(&self, kind: &MkcSource) -> PathBuf {
         self.sources.as_ref().map_or_else(PathBuf::new, |sources| sources.join(kind.name))
     }
 
-    fn without(&self, reason: String) -> Error {
+    /// Returns an error that names the directory of the sources or, without one, `--download`.
+    fn missing_source(&self, reason: String) -> Error {
         Error::missing(self.sources.as_deref().unwrap_or(Path::new("--download")), reason)
     }
 
-    fn languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
+    /// Returns the languages to build, requested or all in the table, with files of the corpus.
+    fn find_languages(&self, table: &LanguageTable) -> Result<BTreeMap<String, Vec<InputFile>>> {
         let mut by_language: BTreeMap<String, Vec<InputFile>> = BTreeMap::new();
         let only = self.languages.first().filter(|_| self.languages.len() == 1);
         for file in discover(&self.corpus, Path::new("."))? {
@@ -206,20 +208,21 @@ struct MkcLanguage<'a> {
 }
 
 impl MkcLanguage<'_> {
+    /// Writes the files and the card of the language, and returns the card.
     fn build(&self) -> Result<DatasetCard> {
         let MkcRequest { variant, rules: DatasetRules { seed, mode, .. }, .. } = *self.request;
         refuse_inputs(&self.request.out.join(self.language), self.files)?;
         let dataset = if variant == MkcVariant::Mkc { "mkc" } else { "mkc+" };
         let mut card = DatasetCard::new(dataset, self.language, mode, seed);
         card.max_positives = Some(self.request.max_positives());
-        let mut samples = self.curated(&mut card.sources)?;
+        let mut samples = self.load_curated(&mut card.sources)?;
         self.add_collection(&mut samples, &mut card.sources)?;
         if samples.is_empty() {
             let reason = format!("no source has a row of {}", self.language);
-            return Err(self.request.without(reason));
+            return Err(self.request.missing_source(reason));
         }
         let positives: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
-        let (negatives, corpus) = self.negatives(samples.len(), &positives)?;
+        let (negatives, corpus) = self.draw_negatives(samples.len(), &positives)?;
         if negatives.len() < samples.len() {
             let (language, positives, negatives) = (self.language, samples.len(), negatives.len());
             tracing::warn!(language, positives, negatives, "the corpus has too few documents");
@@ -228,38 +231,39 @@ impl MkcLanguage<'_> {
         samples.extend(negatives);
         let labels = ["positive", "negative"];
         let directory = self.request.out.join(self.language);
-        write(&directory, THREE_FILES, labels, samples, &mut card)?;
+        write_files(&directory, THREE_FILES, labels, samples, &mut card)?;
         Ok(card)
     }
 
+    /// Returns the random order for a choice in this language; each `purpose` has another.
     fn ranks(&self, purpose: &str) -> Ranks {
         Ranks::new(self.request.rules.seed, &format!("{}/{purpose}", self.language))
     }
 
     /// Returns the reader of a source, if the source exists and has the language.
-    fn source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
-        let cell = languages::name(self.table, self.language, kind.name);
+    fn open_source(&self, kind: &'static MkcSource) -> Result<Option<MkcReader<'_>>> {
+        let cell = languages::find_name(self.table, self.language, kind.name);
         let (Some(cell), Some(folder)) = (cell, self.folders.get(kind.name)) else {
             return Ok(None);
         };
         let rules = self.request.rules;
         let reader = MkcReader { kind, folder, cell, rules, stop: self.stop };
-        Ok(reader.is_there()?.then_some(reader))
+        Ok(reader.exists()?.then_some(reader))
     }
 
-    /// Returns the positives of all sources but the Aya Collection, up to the maximum.
-    fn curated(&self, cards: &mut Cards) -> Result<Vec<DatasetSample>> {
+    /// Returns up to the maximum of positives from all sources but the Aya Collection; adds cards.
+    fn load_curated(&self, cards: &mut Cards) -> Result<Vec<DatasetSample>> {
         let mut samples: Vec<DatasetSample> = Vec::new();
         for kind in &SOURCES[..CURATED] {
-            let Some(source) = self.source(kind)? else { continue };
+            let Some(source) = self.open_source(kind)? else { continue };
             let name = source.kind.name;
-            let (mut card, mut found) = (SourceCard::default(), Vec::new());
+            let mut found = Vec::new();
             let sink = &mut |sample| found.push(sample);
-            match name {
-                "mmmlu" | "include" => load_questions(&source, &mut card, sink)?,
-                "oasst2" => conversations::load(&source, &self.ranks(name), &mut card, sink)?,
-                _ => load_pairs(&source, false, &mut card, sink)?,
-            }
+            let card = match name {
+                "mmmlu" | "include" => load_questions(&source, sink)?,
+                "oasst2" => conversations::load(&source, &self.ranks(name), sink)?,
+                _ => load_pairs(&source, false, sink)?,
+            };
             // The first of equal texts stays, whatever the order of rows.
             found.sort_unstable();
             samples.append(&mut found);
@@ -280,16 +284,16 @@ impl MkcLanguage<'_> {
     /// Fills up with a repaired uniform sample of the Aya Collection, which MKC has no folder of.
     fn add_collection(&self, samples: &mut Vec<DatasetSample>, cards: &mut Cards) -> Result<()> {
         let room = self.request.max_positives().saturating_sub(samples.len());
-        let Some(source) = self.source(&SOURCES[CURATED])?.filter(|_| room > 0) else {
+        let Some(source) = self.open_source(&SOURCES[CURATED])?.filter(|_| room > 0) else {
             return Ok(());
         };
         let name = source.kind.name;
         let mut curated: HashSet<u128> = samples.iter().map(|sample| sample.key).collect();
         let (ranks, sampler) = (self.ranks(name), BottomKSample::new(room));
-        let (mut card, mut repeated) = (SourceCard::default(), 0);
+        let mut repeated = 0;
         // Half a key suffices: in ten million rows two collide with a probability of 3e-6.
         let mut seen: HashSet<u64> = HashSet::new();
-        load_pairs(&source, true, &mut card, &mut |sample| {
+        let mut card = load_pairs(&source, true, &mut |sample| {
             let is_curated = curated.contains(&sample.key);
             repeated += u64::from(is_curated || !seen.insert((sample.key >> 64) as u64));
             if !is_curated {
@@ -299,7 +303,7 @@ impl MkcLanguage<'_> {
         })?;
         card.drop_rows("repeated", repeated);
         let mut found = sampler.into_items();
-        let gave_none: u64 = card.dropped_of(&["null", "blank", "<unk>", "repeated"]);
+        let gave_none: u64 = card.count_dropped(&["null", "blank", "<unk>", "repeated"]);
         card.drop_rows("not drawn", card.rows - gave_none - found.len() as u64);
         if self.request.rules.mode == Mode::Default {
             let repaired = found.par_iter_mut().map(|sample| {
@@ -317,7 +321,7 @@ impl MkcLanguage<'_> {
     }
 }
 
-/// Keeps the first sample of each key that is not in `known`.
+/// Keeps the first sample of each key that is not in `known`, and adds the key there.
 fn drop_repeated(samples: &mut Vec<DatasetSample>, known: &mut HashSet<u128>, cards: &mut Cards) {
     samples.retain(|sample| {
         let new = known.insert(sample.key);
@@ -328,6 +332,7 @@ fn drop_repeated(samples: &mut Vec<DatasetSample>, known: &mut HashSet<u128>, ca
     });
 }
 
+/// Counts `sample` as dropped on the card of its source.
 fn count_drop(cards: &mut Cards, sample: &DatasetSample, reason: &str) {
     if let Some(card) = cards.get_mut(&sample.source) {
         card.drop_rows(reason, 1);

@@ -26,13 +26,13 @@ type CodePage = HashMap<char, u8>;
 
 /// All code pages; the first two, Latin-1 and Windows-1252, are also tried on parts of a line.
 static CODE_PAGES: LazyLock<Vec<CodePage>> = LazyLock::new(|| {
-    let page = |line| characters(line).zip(0x80..=0xff).collect();
+    let page = |line| page_characters(line).zip(0x80..=0xff).collect();
     CODE_PAGES_TEXT.lines().map(page).collect()
 });
 
 /// Returns the characters of a `line` of the code pages; a byte without one has the control
 /// character of its number.
-fn characters(line: &str) -> impl Iterator<Item = char> {
+fn page_characters(line: &str) -> impl Iterator<Item = char> {
     let char_of = |(byte, c)| if c == char::REPLACEMENT_CHARACTER { char::from(byte) } else { c };
     (0x80u8..=0xff).zip(line.chars()).map(char_of)
 }
@@ -57,7 +57,7 @@ pub fn repair(text: &str) -> Cow<'_, str> {
             if !is_html {
                 line = html_escape::decode_html_entities(&line).into_owned();
             }
-            line = clean(&without_mojibake(&line));
+            line = clean_controls(&without_mojibake(&line));
             if line == before {
                 break;
             }
@@ -72,9 +72,9 @@ fn without_mojibake(line: &str) -> String {
     if line.is_ascii() {
         return line.to_owned();
     }
-    let odd = odd_neighbours(line);
+    let odd = count_odd_pairs(line);
     let decoded = CODE_PAGES.iter().filter_map(|page| decode(line, page));
-    let whole = decoded.map(|text| (odd_neighbours(&text), text)).min_by_key(|(odd, _)| *odd);
+    let whole = decoded.map(|text| (count_odd_pairs(&text), text)).min_by_key(|(odd, _)| *odd);
     if let Some((_, text)) = whole.filter(|(less, _)| *less < odd) {
         return text;
     }
@@ -93,7 +93,7 @@ fn decode_parts(line: &str, page: &CodePage) -> String {
         let [left, right] = [out.chars().next_back(), after.chars().next()];
         let odd = |run: &str| {
             let around: String = left.into_iter().chain(run.chars()).chain(right).collect();
-            odd_neighbours(&around)
+            count_odd_pairs(&around)
         };
         let decoded = decode(run, page).filter(|decoded| odd(decoded) < odd(run));
         out.push_str(decoded.as_deref().unwrap_or(run));
@@ -135,11 +135,12 @@ fn decode(text: &str, page: &CodePage) -> Option<String> {
 }
 
 /// Counts pairs of characters that ordinary text does not have next to each other.
-fn odd_neighbours(text: &str) -> usize {
-    text.chars().zip(text.chars().skip(1)).filter(|&(a, b)| are_odd(a, b)).count()
+fn count_odd_pairs(text: &str) -> usize {
+    text.chars().zip(text.chars().skip(1)).filter(|&(a, b)| is_odd_pair(a, b)).count()
 }
 
-fn are_odd(a: char, b: char) -> bool {
+/// Returns true if ordinary text does not have `b` next after `a`.
+fn is_odd_pair(a: char, b: char) -> bool {
     let is_c1 = |c| matches!(c, '\u{80}'..='\u{9f}');
     let is_symbol = |c: char| !c.is_alphabetic() && !is_mark(c) && !PUNCTUATION.contains(c);
     let is_letter = a.is_alphabetic() && b.is_alphabetic();
@@ -156,7 +157,7 @@ fn is_mark(c: char) -> bool {
         && c != char::REPLACEMENT_CHARACTER
 }
 
-/// Returns the script of a letter, as far as Unicode blocks tell it.
+/// Returns a number for the script of a letter, as far as Unicode blocks tell it.
 fn script(c: char) -> u32 {
     match c as u32 {
         0..0x250 | 0x1e00..0x1f00 => 0,
@@ -168,7 +169,7 @@ fn script(c: char) -> u32 {
 }
 
 /// Decodes C1 controls as Windows-1252, as browsers do; removes terminal escapes and controls.
-fn clean(line: &str) -> String {
+fn clean_controls(line: &str) -> String {
     let mut out = String::with_capacity(line.len());
     let mut rest = line;
     while let Some(c) = rest.chars().next() {
@@ -182,7 +183,7 @@ fn clean(line: &str) -> String {
             }
             '\u{80}'..='\u{9f}' => {
                 let windows_1252 = CODE_PAGES_TEXT.lines().nth(1).unwrap_or_default();
-                out.extend(characters(windows_1252).nth(c as usize - 0x80));
+                out.extend(page_characters(windows_1252).nth(c as usize - 0x80));
             }
             '\0'..='\x08'
             | '\x0b'

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::write::{DatasetSample, THREE_FILES, TWO_FILES, refuse_inputs, sample_key, write};
+use super::write::{DatasetSample, THREE_FILES, TWO_FILES, refuse_inputs, sample_key, write_files};
 use super::{DatasetCard, DatasetRules, SourceCard, SourceFile};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
@@ -59,6 +59,8 @@ pub struct ToxicityRequest {
 }
 
 impl ToxicityRequest {
+    /// Returns the named columns, or the first known format whose columns `file` has; a file
+    /// without columns, which has no rows, has those of all.
     fn format(&self, file: &InputFile) -> Result<RowFormat<'_>> {
         let Self { text_column: text, label_column: label, .. } = self;
         if text.is_some() || label.is_some() {
@@ -82,8 +84,8 @@ impl ToxicityRequest {
     }
 }
 
-/// Sums scores: a list of numbers, or `[0, 1, 2]` as text.
-fn sum(scores: &str) -> Option<i64> {
+/// Sums scores: a list of numbers, or `[0, 1, 2]` as text; `None` for anything else.
+fn sum_scores(scores: &str) -> Option<i64> {
     let scores = scores.strip_prefix('[')?.strip_suffix(']')?;
     scores.split(',').map(|score| score.trim().trim_matches('"').parse::<i64>().ok()).sum()
 }
@@ -110,21 +112,21 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     refuse_inputs(&directory, &files)?;
     let mut classes = Classes::new();
     for file in &files {
-        read(request, file, stop, &mut |outcome| {
+        read_file(request, file, stop, &mut |outcome| {
             if let Ok(DatasetSample { key, positive, .. }) = outcome {
                 let class = classes.entry(key).or_insert(Some(positive));
                 *class = class.filter(|class| *class == positive);
             }
         })?;
     }
-    let chosen = choose(request, &classes)?;
+    let chosen = choose_texts(request, &classes)?;
     let DatasetRules { mode, seed, .. } = request.rules;
     let mut card = DatasetCard::new("toxicity", &request.language, mode, seed);
     // The first of equal texts is the sample.
     let mut samples: HashMap<u128, DatasetSample> = HashMap::new();
     for file in &files {
         let mut source = SourceCard::default();
-        let (rows, rejected) = read(request, file, stop, &mut |outcome| {
+        let (rows, rejected) = read_file(request, file, stop, &mut |outcome| {
             source.rows += 1;
             let sample = match outcome {
                 Ok(sample) => sample,
@@ -145,16 +147,15 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
     }
     let (samples, labels) = (samples.into_values().collect(), ["toxic", "nontoxic"]);
     let files = if mode == Mode::Default { THREE_FILES } else { TWO_FILES };
-    write(&directory, files, labels, samples, &mut card)?;
+    write_files(&directory, files, labels, samples, &mut card)?;
     Ok(card)
 }
 
 /// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-/// Passes every row of `file` to `each` as a sample, or the reason to skip it. Returns what
-/// [`read_table`] does.
-fn read(
+/// Passes every row of `file` to `each` as a sample, or why to skip it; returns as [`read_table`].
+fn read_file(
     request: &ToxicityRequest,
     file: &InputFile,
     stop: &Stop,
@@ -168,7 +169,7 @@ fn read(
     let DatasetRules { mode, max_rejects, .. } = request.rules;
     read_table(file, &columns, Some(max_rejects), stop, &mut |row| {
         let class = if format.has_scores {
-            row.text(format.label).and_then(sum).map(|sum| sum > 0).ok_or("malformed scores")
+            row.text(format.label).and_then(sum_scores).map(|sum| sum > 0).ok_or("malformed scores")
         } else {
             let label = row.required_text(format.label)?;
             let wrong = || format!("`{}` is {}, no known label", format.label, shown(label));
@@ -188,7 +189,8 @@ fn read(
     })
 }
 
-fn choose(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>> {
+/// Returns the keys of texts to take, as [`build_toxicity`] says; fails if a class has no text.
+fn choose_texts(request: &ToxicityRequest, classes: &Classes) -> Result<HashSet<u128>> {
     let ranks = Ranks::new(request.rules.seed, &format!("{}/toxicity", request.language));
     let of_class = |toxic: bool| {
         let keys = classes.iter().filter(|(_, class)| **class == Some(toxic));
@@ -221,11 +223,11 @@ mod tests {
 
     #[test]
     fn scores_are_a_bracketed_list_of_integers() {
-        assert_eq!(sum("[0, 1, 0, 2, 0]"), Some(3));
-        assert_eq!(sum("[\"1\",\"2\"]"), Some(3));
-        assert_eq!(sum("[0,0,0,0,0]"), Some(0));
+        assert_eq!(sum_scores("[0, 1, 0, 2, 0]"), Some(3));
+        assert_eq!(sum_scores("[\"1\",\"2\"]"), Some(3));
+        assert_eq!(sum_scores("[0,0,0,0,0]"), Some(0));
         for malformed in ["", "[]", "[", "1, 2", "[1, x]", "[1, 2", "[1.5]", "[\"1\",null]"] {
-            assert_eq!(sum(malformed), None, "{malformed}");
+            assert_eq!(sum_scores(malformed), None, "{malformed}");
         }
     }
 }

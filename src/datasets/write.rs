@@ -28,6 +28,7 @@ pub(super) const THREE_FILES: SplitFiles = &[
 pub(super) const TWO_FILES: SplitFiles =
     &[("train_90.jsonl", Split::Train), ("valid_10.jsonl", Split::Validation)];
 
+/// A labelled text of a dataset.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct DatasetSample {
     /// Unique within a dataset: the source and the sample's place in it.
@@ -54,7 +55,7 @@ pub(super) fn sample_key(mode: Mode, text: &str, file: &str, row: u64) -> u128 {
     }
 }
 
-/// Refuses inputs that [`write`] would replace in `directory`.
+/// Refuses inputs that [`write_files`] would replace in `directory`.
 pub(super) fn refuse_inputs(directory: &Path, files: &[InputFile]) -> Result<()> {
     let own: Vec<_> = (THREE_FILES.iter().chain(TWO_FILES))
         .filter_map(|(name, _)| directory.join(name).canonicalize().ok())
@@ -66,7 +67,7 @@ pub(super) fn refuse_inputs(directory: &Path, files: &[InputFile]) -> Result<()>
 }
 
 /// Splits `samples`, writes them below `directory` and completes the card, which is written last.
-pub(super) fn write(
+pub(super) fn write_files(
     directory: &Path,
     files: SplitFiles,
     [positive, negative]: [&str; 2],
@@ -79,7 +80,7 @@ pub(super) fn write(
     [CARD].into_iter().chain(names).try_for_each(|name| unlink(&directory.join(name)))?;
     let order = Ranks::new(card.seed, "order");
     samples.sort_by_cached_key(|sample| (order.rank_of(sample.key), sample.id.clone()));
-    let splits = assign(card.seed, files, &samples);
+    let splits = assign_splits(card.seed, files, &samples);
     for &(name, split) in files {
         let path = directory.join(name);
         let (mut file, mut sizes) = (AtomicFile::create(&path)?, ClassSizes::default());
@@ -107,7 +108,7 @@ pub(super) fn write(
 /// The split of a group that exists in all languages depends only on its rank, since languages are
 /// built separately. The other groups fill the held-out splits up to a tenth of each class, or of
 /// all classes together without a test split.
-fn assign(seed: u64, files: SplitFiles, samples: &[DatasetSample]) -> Vec<Split> {
+fn assign_splits(seed: u64, files: SplitFiles, samples: &[DatasetSample]) -> Vec<Split> {
     let ranks = Ranks::new(seed, "split");
     let has_test = files.iter().any(|(_, split)| *split == Split::Test);
     let mut splits = vec![Split::Train; samples.len()];
@@ -171,7 +172,7 @@ mod tests {
     #[test]
     fn a_tenth_of_each_class_is_held_out_and_groups_stay_together() {
         let samples = samples();
-        let splits = assign(1, THREE_FILES, &samples);
+        let splits = assign_splits(1, THREE_FILES, &samples);
         let size = |split, positive| {
             let rows = samples.iter().zip(&splits);
             rows.filter(|(s, own)| **own == split && s.positive == positive).count()
@@ -198,7 +199,7 @@ mod tests {
             all
         };
         let (some, more) = (translated(60, 80), translated(60, 180));
-        let (a, b) = (assign(1, THREE_FILES, &some), assign(1, THREE_FILES, &more));
+        let (a, b) = (assign_splits(1, THREE_FILES, &some), assign_splits(1, THREE_FILES, &more));
         assert_eq!(a[..60], b[..60]);
         assert!([Split::Train, Split::Validation, Split::Test].iter().all(|s| a.contains(s)));
         // The other groups make up for splits that the ranks left too small.
@@ -208,7 +209,7 @@ mod tests {
 
     #[test]
     fn without_a_test_file_there_is_no_test_split() {
-        let splits = assign(1, TWO_FILES, &samples());
+        let splits = assign_splits(1, TWO_FILES, &samples());
         assert_eq!(splits.iter().filter(|s| **s == Split::Validation).count(), 18);
         assert!(!splits.contains(&Split::Test));
     }

@@ -34,12 +34,12 @@ impl MixSchema {
             for field in counted.schema.fields() {
                 let known = found.iter_mut().find(|(name, ..)| name == field.name());
                 let Some((name, data_type, count)) = known else {
-                    found.push((field.name().clone(), Some(wide(field.data_type())), 1));
+                    found.push((field.name().clone(), Some(widen(field.data_type())), 1));
                     continue;
                 };
                 *count += 1;
                 let Some(before) = data_type.take() else { continue };
-                *data_type = common(&before, &wide(field.data_type()));
+                *data_type = common_type(&before, &widen(field.data_type()));
                 if data_type.is_none() && (columns == MixColumns::Union || name == text) {
                     let reason = format!("is {}, and {before} in files before", field.data_type());
                     return Err(Error::schema(&file.path, field.name(), reason));
@@ -69,9 +69,10 @@ impl MixSchema {
         Ok(Self { inputs: kept.iter().map(field).collect(), left_out })
     }
 
-    pub(crate) fn output(&self) -> SchemaRef {
-        let narrow = |field: Field| field.clone().with_data_type(narrow(field.data_type()));
-        Arc::new(Schema::new(self.fields().map(narrow).collect::<Vec<_>>()))
+    /// Returns the schema of the files of the mixture.
+    pub(crate) fn output_schema(&self) -> SchemaRef {
+        let narrowed = |field: Field| field.clone().with_data_type(narrow(field.data_type()));
+        Arc::new(Schema::new(self.fields().map(narrowed).collect::<Vec<_>>()))
     }
 
     /// Returns the columns of inputs, with offsets wide enough for the texts of any number of rows,
@@ -83,7 +84,7 @@ impl MixSchema {
 
     /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`]. Fails if a
     /// whole number is not exact in a column of fractions.
-    pub(super) fn columns(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
+    pub(super) fn convert(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => {
                 if *field.data_type() == DataType::Float64 && column.data_type().is_integer() {
@@ -111,7 +112,7 @@ fn check_exact(name: &str, column: &ArrayRef) -> Result<(), ArrowError> {
 }
 
 /// Returns `data_type` without details of the layout in memory.
-fn wide(data_type: &DataType) -> DataType {
+fn widen(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Utf8 | DataType::Utf8View => DataType::LargeUtf8,
         DataType::Binary | DataType::BinaryView => DataType::LargeBinary,
@@ -119,7 +120,7 @@ fn wide(data_type: &DataType) -> DataType {
     }
 }
 
-/// Returns the type in a file of a type that is [`wide`] in memory.
+/// Returns the type in a file of a type that [`widen`] returned.
 fn narrow(data_type: &DataType) -> DataType {
     match data_type {
         DataType::LargeUtf8 => DataType::Utf8,
@@ -152,8 +153,8 @@ fn is_same(a: &DataType, b: &DataType) -> bool {
     }
 }
 
-/// Returns the type that holds values of both types. Nothing is known of values that are all null.
-fn common(a: &DataType, b: &DataType) -> Option<DataType> {
+/// Returns the type that holds values of both types, if any. Nothing is known of all-null values.
+fn common_type(a: &DataType, b: &DataType) -> Option<DataType> {
     let is_small = |data_type: &DataType| data_type.is_integer() && *data_type != DataType::UInt64;
     let is_number = |data_type: &DataType| is_small(data_type) || data_type.is_floating();
     match (a, b) {
@@ -175,7 +176,7 @@ fn common(a: &DataType, b: &DataType) -> Option<DataType> {
 /// Returns the field with the name of `a` that holds values of both fields. Whole numbers beside
 /// fractions have none, because only columns are checked for numbers that are not exact.
 fn common_field(a: &FieldRef, b: &FieldRef) -> Option<FieldRef> {
-    let data_type = common(a.data_type(), b.data_type())?;
+    let data_type = common_type(a.data_type(), b.data_type())?;
     if data_type == DataType::Float64 && (a.data_type().is_integer() || b.data_type().is_integer())
     {
         return None;
@@ -191,24 +192,27 @@ mod tests {
     fn types_that_hold_the_same_values_are_one() {
         use DataType::{Boolean, Float32, Float64, Int8, Int64, LargeUtf8, Null, UInt32, UInt64};
         let list = |name: &str| DataType::List(Arc::new(Field::new(name, Int64, true)));
-        assert_eq!(common(&Int8, &UInt32), Some(Int64));
-        assert_eq!(common(&Int8, &Float32), Some(Float64));
-        assert_eq!(common(&Null, &LargeUtf8), Some(LargeUtf8));
-        assert_eq!(common(&list("item"), &list("element")), Some(list("item")));
+        assert_eq!(common_type(&Int8, &UInt32), Some(Int64));
+        assert_eq!(common_type(&Int8, &Float32), Some(Float64));
+        assert_eq!(common_type(&Null, &LargeUtf8), Some(LargeUtf8));
+        assert_eq!(common_type(&list("item"), &list("element")), Some(list("item")));
         for (a, b) in [(Int64, UInt64), (LargeUtf8, Int64), (Boolean, Int64)] {
-            assert_eq!(common(&a, &b), None);
+            assert_eq!(common_type(&a, &b), None);
         }
         let of = |names: [&str; 2]| {
             DataType::Struct(names.map(|name| Field::new(name, LargeUtf8, true)).to_vec().into())
         };
-        assert_eq!(common(&of(["a", "b"]), &of(["a", "b"])), Some(of(["a", "b"])));
-        assert_eq!(common(&of(["a", "b"]), &of(["b", "a"])), None);
+        assert_eq!(common_type(&of(["a", "b"]), &of(["a", "b"])), Some(of(["a", "b"])));
+        assert_eq!(common_type(&of(["a", "b"]), &of(["b", "a"])), None);
         let list = |item: &DataType| DataType::new_list(item.clone(), true);
         let inside =
             |item: &DataType| DataType::Struct(vec![Field::new("scores", list(item), true)].into());
-        assert_eq!(common(&inside(&Null), &inside(&Float64)), Some(inside(&Float64)));
-        assert_eq!(common(&inside(&Int8), &inside(&UInt32)), Some(inside(&Int64)));
-        assert_eq!(common(&inside(&Int8), &inside(&Float64)), None);
-        assert_eq!(common(&inside(&Null), &inside(&list(&Int64))), Some(inside(&list(&Int64))));
+        assert_eq!(common_type(&inside(&Null), &inside(&Float64)), Some(inside(&Float64)));
+        assert_eq!(common_type(&inside(&Int8), &inside(&UInt32)), Some(inside(&Int64)));
+        assert_eq!(common_type(&inside(&Int8), &inside(&Float64)), None);
+        assert_eq!(
+            common_type(&inside(&Null), &inside(&list(&Int64))),
+            Some(inside(&list(&Int64)))
+        );
     }
 }

@@ -30,7 +30,7 @@ pub(super) enum CopyRule {
 }
 
 impl CopyRule {
-    /// Makes the rule of `source`; its files are below `base`.
+    /// Makes the rule of `source`, and reads its file of weights, which is below `base`.
     pub(super) fn load(source: &MixSource, base: &Path) -> Result<Self> {
         Ok(match (&source.copies, &source.weight) {
             (None, None) => Self::One,
@@ -63,6 +63,7 @@ impl CopyRule {
         })
     }
 
+    /// Returns the column that the copies depend on, if there is one.
     pub(super) fn column(&self) -> Option<&str> {
         match self {
             Self::One => None,
@@ -72,12 +73,11 @@ impl CopyRule {
         }
     }
 
-    /// Returns the copies of a document with `value` in the column, one for null, or says what is
-    /// wrong with the value.
-    pub(crate) fn of(&self, value: Option<&str>) -> Result<u32, String> {
+    /// Returns the copies for a `value` of the column, one for null, or what is wrong with it.
+    pub(crate) fn copies_for(&self, value: Option<&str>) -> Result<u32, String> {
         let Some(value) = value else { return Ok(1) };
         let number = |column: &str| {
-            whole_number(value).ok_or_else(|| format!("`{column}` is {value}, not a whole number"))
+            parse_whole(value).ok_or_else(|| format!("`{column}` is {value}, not a whole number"))
         };
         match self {
             Self::One => Ok(1),
@@ -105,7 +105,7 @@ impl CopyRule {
 }
 
 /// Parses a whole number, also in pandas' form for columns with nulls: `3.0`.
-pub(super) fn whole_number(text: &str) -> Option<u64> {
+pub(super) fn parse_whole(text: &str) -> Option<u64> {
     let (whole, decimals) = text.split_once('.').unwrap_or((text, ""));
     whole.parse().ok().filter(|_| decimals.bytes().all(|byte| byte == b'0'))
 }
@@ -126,19 +126,19 @@ mod tests {
             [(1..=1, 1), (2..=2, 2), (3..=4, 3), (5..=99, 5), (100..=999, 8), (1000..=5000, 1)]
         {
             for size in sizes {
-                assert_eq!(rule.of(Some(&size.to_string()))?, copies, "{size}");
+                assert_eq!(rule.copies_for(Some(&size.to_string()))?, copies, "{size}");
             }
         }
-        assert_eq!(rule.of(Some("3.0"))?, 3);
-        assert_eq!(rule.of(None)?, 1);
-        assert!(rule.of(Some("many")).is_err());
+        assert_eq!(rule.copies_for(Some("3.0"))?, 3);
+        assert_eq!(rule.copies_for(None)?, 1);
+        assert!(rule.copies_for(Some("many")).is_err());
         Ok(())
     }
 
     #[test]
     fn sizes_above_the_last_take_its_copies_and_none_counts_as_one() -> Result<(), String> {
         let rule = clusters([(2, 7), (76, 0), (122, 3)]);
-        let of = |size: &str| rule.of(Some(size));
+        let of = |size: &str| rule.copies_for(Some(size));
         assert_eq!((of("1")?, of("2")?, of("75")?), (1, 7, 7));
         assert_eq!((of("76")?, of("121")?), (1, 1));
         assert_eq!((of("122")?, of("18446744073709551615")?), (3, 3));
@@ -149,17 +149,20 @@ mod tests {
     fn values_are_looked_up_as_numbers_too() -> Result<(), String> {
         let values = [("0.10".to_owned(), 2), ("web".to_owned(), 0)].into();
         let rule = CopyRule::Values { column: "rate".into(), values };
-        assert_eq!((rule.of(Some("0.1"))?, rule.of(Some("web"))?, rule.of(None)?), (2, 0, 1));
-        assert!(rule.of(Some("0.33")).is_err_and(|reason| reason.contains("0.33")));
+        assert_eq!(
+            (rule.copies_for(Some("0.1"))?, rule.copies_for(Some("web"))?, rule.copies_for(None)?),
+            (2, 0, 1)
+        );
+        assert!(rule.copies_for(Some("0.33")).is_err_and(|reason| reason.contains("0.33")));
         Ok(())
     }
 
     #[test]
     fn a_column_of_copies_is_bounded() {
         let rule = CopyRule::Number { column: "copies".into() };
-        assert_eq!((rule.of(Some("0")), rule.of(Some("12"))), (Ok(0), Ok(12)));
+        assert_eq!((rule.copies_for(Some("0")), rule.copies_for(Some("12"))), (Ok(0), Ok(12)));
         for wrong in ["10001", "-1", "1.5", "x"] {
-            assert!(rule.of(Some(wrong)).is_err(), "{wrong}");
+            assert!(rule.copies_for(Some(wrong)).is_err(), "{wrong}");
         }
     }
 }

@@ -8,7 +8,7 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
 
-use super::copies::whole_number;
+use super::copies::parse_whole;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::read;
@@ -49,6 +49,7 @@ enum CountMethod {
     Column(String),
 }
 
+/// The counts of a file, and what else a mixture needs to know of it.
 pub(super) struct CountedFile {
     /// Documents with their tokens.
     counts: InputFile,
@@ -69,7 +70,7 @@ pub(super) struct CountedRow<'a> {
 }
 
 /// Returns how rows are read: with the text, if it is counted, and the id.
-pub(super) fn input_of(config: &MixConfig) -> InputConfig {
+pub(super) fn input_config(config: &MixConfig) -> InputConfig {
     let is_column = matches!(config.count, Some(TokenCount::Column(_)));
     let text = if is_column { String::new() } else { config.text.clone() };
     let max_document_bytes = LARGEST_DOCUMENT_BYTES;
@@ -77,12 +78,12 @@ pub(super) fn input_of(config: &MixConfig) -> InputConfig {
 }
 
 impl TokenCounter {
-    /// Makes the counter for `config`; its files are below `base`.
+    /// Makes the counter for `config`; its tokenizer is below `base` or downloaded from the hub.
     pub(super) fn load(config: &MixConfig, base: &Path, hub: &HubSettings) -> Result<Self> {
         let count = match (&config.count, &config.tokenizer) {
             (Some(TokenCount::Column(name)), _) => CountMethod::Column(name.clone()),
             (_, Some(name)) => {
-                let path = tokenizer_path(name, base, hub)?;
+                let path = find_tokenizer(name, base, hub)?;
                 let json = read(&path)?;
                 let encoder = EncoderConfig::default();
                 let tokenizer = Box::new(Tokenizer::from_bytes(&json, &path, &encoder)?);
@@ -91,7 +92,7 @@ impl TokenCounter {
             }
             _ => CountMethod::Bytes,
         };
-        Ok(Self { count, text: config.text.clone(), input: input_of(config) })
+        Ok(Self { count, text: config.text.clone(), input: input_config(config) })
     }
 
     /// Describes the method of counting; different methods have different descriptions.
@@ -124,11 +125,12 @@ impl TokenCounter {
             Field::new("tokens", DataType::UInt32, false),
             Field::new("value", DataType::Utf8, true),
         ]));
-        let writer = ExportWriter::create(&folder.join(key), &schema, &options(ROW_GROUP_BYTES))?;
+        let options = writer_options(ROW_GROUP_BYTES);
+        let writer = ExportWriter::create(&folder.join(key), &schema, &options)?;
         let mut writer =
             CountWriter { counter: self, writer, schema, documents: Vec::new(), text_bytes: 0 };
         let (mut failure, mut read_bytes) = (None, 0);
-        let table = read_table(file, &self.columns(file, value), None, stop, &mut |row| {
+        let table = read_table(file, &self.columns_to_read(file, value), None, stop, &mut |row| {
             if failure.is_some() {
                 return Ok(());
             }
@@ -137,7 +139,7 @@ impl TokenCounter {
             let (tokens, text) = match (&self.count, text) {
                 (CountMethod::Column(column), _) => {
                     let tokens = row.required_text(column)?;
-                    let number = whole_number(tokens).and_then(|tokens| u32::try_from(tokens).ok());
+                    let number = parse_whole(tokens).and_then(|tokens| u32::try_from(tokens).ok());
                     let wrong = || format!("`{column}` is {tokens}, not a number of tokens");
                     (number.ok_or_else(wrong)?, "")
                 }
@@ -174,10 +176,11 @@ impl TokenCounter {
         let schema = Schema::new_with_metadata(fields, facts);
         // This file is written last and marks the counts as complete.
         let columns = columns_file(folder, key).with_extension("");
-        ExportWriter::create(&columns, &schema, &options(ROW_GROUP_BYTES))?.finish().map(drop)
+        ExportWriter::create(&columns, &schema, &options)?.finish().map(drop)
     }
 
-    fn columns(&self, file: &InputFile, value: Option<&str>) -> Vec<ColumnRequest> {
+    /// Returns the columns to read. Only Parquet tells the size of a file without its text.
+    fn columns_to_read(&self, file: &InputFile, value: Option<&str>) -> Vec<ColumnRequest> {
         let tokens = match &self.count {
             CountMethod::Column(name) => Some(name.as_str()),
             CountMethod::Tokenizer { .. } | CountMethod::Bytes => None,
@@ -193,6 +196,7 @@ impl TokenCounter {
 }
 
 impl CountedFile {
+    /// Opens the complete counts under `key`, but reads no document yet.
     pub(crate) fn open(folder: &Path, key: &str) -> Result<Self> {
         let open = |path: &Path| InputFile::at(path, key.to_owned(), None);
         let columns = columns_file(folder, key);
@@ -215,7 +219,7 @@ impl CountedFile {
         let mut reader = RowReader::open(&self.counts, &InputConfig::default())?;
         while let Some(batch) = reader.next_batch()? {
             stop.check()?;
-            let Some((rows, ids, tokens, values)) = columns_of(&batch.batch) else {
+            let Some((rows, ids, tokens, values)) = typed_columns(&batch.batch) else {
                 let reason = "does not have the columns of counts, or not in their types";
                 return Err(Error::corrupt(&self.counts.path, reason));
             };
@@ -231,7 +235,8 @@ impl CountedFile {
 
 type CountColumns<'a> = (&'a UInt64Array, &'a StringArray, &'a UInt32Array, &'a StringArray);
 
-fn columns_of(batch: &RecordBatch) -> Option<CountColumns<'_>> {
+/// Returns the columns of counts in their types; `None` if the file has others.
+fn typed_columns(batch: &RecordBatch) -> Option<CountColumns<'_>> {
     let [rows, ids, tokens, values] = batch.columns() else { return None };
     let (rows, ids) = (rows.as_primitive_opt()?, ids.as_string_opt()?);
     Some((rows, ids, tokens.as_primitive_opt()?, values.as_string_opt()?))
@@ -255,6 +260,7 @@ struct CountWriter<'a> {
 }
 
 impl CountWriter<'_> {
+    /// Adds a document, and writes the collected ones if there are enough.
     fn push(&mut self, document: Counted, progress: &dyn Progress) -> Result<()> {
         self.text_bytes += document.text.len();
         self.documents.push(document);
@@ -262,6 +268,7 @@ impl CountWriter<'_> {
         if is_full { self.flush(progress) } else { Ok(()) }
     }
 
+    /// Tokenizes the texts of the collected documents, if need be, and writes their counts.
     fn flush(&mut self, progress: &dyn Progress) -> Result<()> {
         let mut documents = std::mem::take(&mut self.documents);
         self.text_bytes = 0;
@@ -284,7 +291,7 @@ impl CountWriter<'_> {
     }
 }
 
-pub(super) fn options(row_group_bytes: u64) -> WriterOptions {
+pub(super) fn writer_options(row_group_bytes: u64) -> WriterOptions {
     let (zstd, max_file_bytes, metadata) = (DEFAULT_ZSTD_LEVEL, None, Vec::new());
     WriterOptions { zstd, row_group_bytes, max_file_bytes, metadata }
 }
@@ -294,7 +301,8 @@ pub(super) fn columns_file(folder: &Path, key: &str) -> PathBuf {
     folder.join(format!("{key}-columns.parquet"))
 }
 
-fn tokenizer_path(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf> {
+/// Returns the path of a tokenizer: a file or folder below `base`, else downloaded by its hub id.
+fn find_tokenizer(name: &str, base: &Path, hub: &HubSettings) -> Result<PathBuf> {
     let local = base.join(name);
     if local.is_file() {
         return Ok(local);

@@ -83,6 +83,7 @@ pub struct LanguageCounts {
     pub epochs: f64,
 }
 
+/// What decides how often a document is drawn.
 pub(super) struct Document {
     hash: u64,
     copies: u32,
@@ -94,6 +95,7 @@ impl Document {
         u64::from(self.tokens) * u64::from(self.copies)
     }
 
+    /// Returns the number of its bin in [`Bins`].
     fn bin(&self) -> usize {
         (self.hash >> (u64::BITS - BIN_BITS)) as usize
     }
@@ -141,8 +143,9 @@ impl Default for Bins {
 }
 
 impl Bins {
+    /// Returns the tokens of all bins; fails from 2^64 on.
     fn total(&self) -> Result<u64> {
-        u64::try_from(self.0.iter().sum::<u128>()).map_err(|_| too_many())
+        u64::try_from(self.0.iter().sum::<u128>()).map_err(|_| too_many_tokens())
     }
 
     fn add_all(&mut self, other: &Self) {
@@ -162,18 +165,21 @@ impl Bins {
     }
 }
 
+/// Epochs by source and language.
 type Groups = BTreeMap<(usize, String), (LanguageCounts, Bins)>;
 
 impl MixCorpus<'_> {
+    /// Counts all epochs, divides the budgets into pools, and decides where each pool ends. Fails
+    /// if a budget exceeds the allowed epochs or has no tokens to draw.
     pub(super) fn draw(&self) -> Result<Draw> {
-        let groups = self.groups()?;
+        let groups = self.count_epochs()?;
         let (mut pools, mut budgets, mut pool_of_group) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (place, source) in self.request.config.sources.iter().enumerate() {
             let own = groups.range((place, String::new())..(place + 1, String::new()));
             let own = own.map(|((_, code), (counts, _))| (code.as_str(), counts.epoch_tokens));
             let languages: Vec<(&str, u64)> = own.collect();
             let total: u128 = languages.iter().map(|(_, tokens)| u128::from(*tokens)).sum();
-            let total = u64::try_from(total).map_err(|_| too_many())?;
+            let total = u64::try_from(total).map_err(|_| too_many_tokens())?;
             let empty = |of: &str| {
                 let path = source.files.first().map_or("", String::as_str);
                 Error::corrupt(path.as_ref(), format!("{of} has no tokens"))
@@ -182,8 +188,8 @@ impl MixCorpus<'_> {
             if total == 0 {
                 return Err(empty(&name));
             }
-            let budget = budget(self.request.config, source, total)?;
-            for (languages, budget) in split(source, &languages, budget)? {
+            let budget = budget_of(self.request.config, source, total)?;
+            for (languages, budget) in split_budget(source, &languages, budget)? {
                 let mut bins = Bins::default();
                 for &language in &languages {
                     let group = (place, language.to_owned());
@@ -216,7 +222,7 @@ impl MixCorpus<'_> {
         }
         let pool_of_file = |file: &DrawnFile| pool_of_group[&(file.source, file.language.clone())];
         let pool_of: Vec<usize> = self.files.iter().map(pool_of_file).collect();
-        self.fill(&mut pools, &pool_of)?;
+        self.find_rest_ends(&mut pools, &pool_of)?;
         let counts = groups.into_iter().map(|(group, (counts, _))| (group, counts)).collect();
         let mut draw = Draw { pools, pool_of, budgets, counts, rows: Vec::new(), bytes: 0 };
         self.count_drawn(&mut draw)?;
@@ -225,7 +231,7 @@ impl MixCorpus<'_> {
 
     /// Calls `each` with the documents of the file at `place` that are within the limits; returns
     /// the tokens of all its documents.
-    pub(super) fn for_each(
+    pub(super) fn for_each_document(
         &self,
         place: usize,
         mut each: impl FnMut(CountedRow<'_>, Document),
@@ -240,7 +246,7 @@ impl MixCorpus<'_> {
             if !(least..end).contains(&u64::from(row.tokens)) {
                 return Ok(());
             }
-            match self.rules[*source].of(row.value) {
+            match self.rules[*source].copies_for(row.value) {
                 Ok(copies) => {
                     let hash = XxHash3_64::oneshot_with_seed(seed, row.id.as_bytes());
                     each(row, Document { hash, copies, tokens: row.tokens });
@@ -255,7 +261,7 @@ impl MixCorpus<'_> {
     }
 
     /// Returns what `work` makes of every file, in parallel, or the error of the first that fails.
-    fn of_all_files<T: Send>(
+    fn map_files<T: Send>(
         &self,
         work: impl Fn(usize) -> Result<T> + Send + Sync,
     ) -> Result<Vec<T>> {
@@ -264,13 +270,13 @@ impl MixCorpus<'_> {
     }
 
     /// Counts an epoch of every source and language.
-    fn groups(&self) -> Result<Groups> {
+    fn count_epochs(&self) -> Result<Groups> {
         let groups = Mutex::new(Groups::new());
-        self.of_all_files(|place| {
+        self.map_files(|place| {
             let DrawnFile { source, language, .. } = &self.files[place];
             let looks_at_copies = self.rules[*source].column().is_some();
             let (mut counts, mut bins) = <(LanguageCounts, Bins)>::default();
-            self.for_each(place, |row, document| {
+            self.for_each_document(place, |row, document| {
                 counts.documents += 1;
                 counts.without_copies += u64::from(row.value.is_none() && looks_at_copies);
                 bins.0[document.bin()] += u128::from(document.epoch_tokens());
@@ -289,12 +295,12 @@ impl MixCorpus<'_> {
         Ok(groups)
     }
 
-    /// Finds where the rest of each budget ends.
-    fn fill(&self, pools: &mut [Pool], pool_of: &[usize]) -> Result<()> {
-        let near = self.of_all_files(|place| {
+    /// Finds where the rest of each budget ends, from the documents in the bin of that end.
+    fn find_rest_ends(&self, pools: &mut [Pool], pool_of: &[usize]) -> Result<()> {
+        let near = self.map_files(|place| {
             let (mut own, pool) = (Vec::new(), &pools[pool_of[place]]);
             if pool.rest > 0 {
-                self.for_each(place, |row, document| {
+                self.for_each_document(place, |row, document| {
                     if document.bin() == pool.bin.0 {
                         own.push(((document.hash, place, row.row), document));
                     }
@@ -305,15 +311,16 @@ impl MixCorpus<'_> {
         let mut near_of: Vec<Vec<_>> = pools.iter().map(|_| Vec::new()).collect();
         near.into_iter().zip(pool_of).for_each(|(own, &pool)| near_of[pool].extend(own));
         for (pool, near) in pools.iter_mut().zip(near_of).filter(|(pool, _)| pool.rest > 0) {
-            pool.end = rest_end(near, pool.rest - pool.bin.1);
+            pool.end = find_rest_end(near, pool.rest - pool.bin.1);
         }
         Ok(())
     }
 
+    /// Adds the drawn documents, copies and tokens to the counts, and rows and bytes to `draw`.
     fn count_drawn(&self, draw: &mut Draw) -> Result<()> {
-        let counted = self.of_all_files(|place| {
+        let counted = self.map_files(|place| {
             let (mut documents, mut rows, mut tokens) = (0u64, 0u64, 0u64);
-            let all = self.for_each(place, |row, document| {
+            let all = self.for_each_document(place, |row, document| {
                 let copies = draw.copies(&document, place, row.row);
                 documents += u64::from(copies > 0);
                 rows = rows.saturating_add(copies);
@@ -354,24 +361,25 @@ impl Draw {
     }
 }
 
-fn too_many() -> Error {
+fn too_many_tokens() -> Error {
     let reason = "there are more than 2^64 tokens; look at the columns of tokens and copies";
     Error::config("source", reason)
 }
 
 /// Returns the tokens requested from `source`, which has `total` in an epoch.
-fn budget(config: &MixConfig, source: &MixSource, total: u64) -> Result<u64> {
+fn budget_of(config: &MixConfig, source: &MixSource, total: u64) -> Result<u64> {
     match (source.share, source.tokens, source.epochs) {
         (Some(share), ..) => Ok(share.ceil_of(config.tokens.map_or(0, |tokens| tokens.0))),
         (_, Some(tokens), _) => Ok(tokens.0),
         (.., epochs) => {
-            u64::try_from(epochs.map_or(0, |e| e.ceil_of(total))).map_err(|_| too_many())
+            u64::try_from(epochs.map_or(0, |e| e.ceil_of(total))).map_err(|_| too_many_tokens())
         }
     }
 }
 
-/// Divides the `budget` of `source` into pools of `languages`, which have tokens per epoch.
-fn split<'l>(
+/// Divides the `budget` of `source` into pools of `languages`, which have tokens per epoch; returns
+/// the languages and the tokens of each pool.
+fn split_budget<'l>(
     source: &MixSource,
     languages: &[(&'l str, u64)],
     budget: u64,
@@ -410,8 +418,8 @@ fn split<'l>(
     Ok(pools)
 }
 
-/// Finds where documents, taken in their order, reach `rest` tokens.
-fn rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
+/// Finds where documents, taken in their order, reach `rest` tokens; `None` if they do not.
+fn find_rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
     near.sort_unstable_by_key(|(order, _)| *order);
     for (last, document) in near {
         let tokens = document.epoch_tokens();
@@ -447,7 +455,7 @@ mod tests {
                 let budget = epochs.ceil_of(1000 * u64::from(tokens)) as u64;
                 let (whole, rest) =
                     (budget / (1000 * u64::from(tokens)), budget % (1000 * u64::from(tokens)));
-                let end = rest_end(documents(seed, tokens), rest);
+                let end = find_rest_end(documents(seed, tokens), rest);
                 let (budgets, rows, counts) = (Vec::new(), Vec::new(), BTreeMap::new());
                 let (pools, pool_of) = (vec![Pool { whole, rest, bin: (0, 0), end }], vec![0]);
                 let draw = Draw { pools, pool_of, budgets, counts, rows, bytes: 0 };
@@ -467,7 +475,7 @@ mod tests {
         let document =
             |hash: u64, tokens, copies| ((hash, 0, hash), Document { hash, copies, tokens });
         let near = || vec![document(3, 10, 5), document(1, 4, 2), document(2, 0, 3)];
-        let end = |rest| rest_end(near(), rest).map(|end| (end.last.0, end.copies));
+        let end = |rest| find_rest_end(near(), rest).map(|end| (end.last.0, end.copies));
         assert_eq!(end(1), Some((1, 1)));
         assert_eq!(end(8), Some((1, 2)));
         assert_eq!(end(9), Some((3, 1)));
@@ -484,7 +492,7 @@ mod tests {
     #[test]
     fn languages_have_their_shares() -> Result<()> {
         let languages = [("ces", 100), ("deu", 400), ("fra", 900)];
-        let of = |settings: &str| split(&source(settings)?, &languages, 1000);
+        let of = |settings: &str| split_budget(&source(settings)?, &languages, 1000);
         assert_eq!(of("")?, [(vec!["ces", "deu", "fra"], 1000)]);
         // The square roots are 10, 20 and 30: a sixth, a third, a half.
         let alone =

@@ -118,7 +118,7 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     let state = out.join("_state");
     let worker = Worker::join(&RunDir::create(&state)?, request.stop)?;
     worker.clean_up(request.stop, Some(out))?;
-    let files = count(request, &worker, &counter, &rules, found)?;
+    let files = count_files(request, &worker, &counter, &rules, found)?;
     let corpus = MixCorpus { request, rules: &rules, files: &files };
     let draw = corpus.draw()?;
     let schema = MixSchema::new(&files, config.columns, &config.text)?;
@@ -131,12 +131,12 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
             format!("would make {wanted} files; {MAX_FILES} are allowed, so let them be larger");
         Error::config("output_bytes", reason)
     })?;
-    let report = report(&corpus, counter.describe(), &draw, &schema);
+    let report = new_report(&corpus, counter.describe(), &draw, &schema);
     if request.dry_run {
         return Ok(report);
     }
-    let plan = plan(&corpus, &counter, num_files)?;
-    accept(request, &worker, &plan)?;
+    let plan = make_plan(&corpus, &counter, num_files)?;
+    accept_plan(request, &worker, &plan)?;
     let path = out.join(MIXTURE);
     let done: Option<MixReport> = read_json(&path, JSON)?;
     let done = done.filter(|done| done.files.iter().all(|file| file.is_in(out)));
@@ -153,14 +153,12 @@ pub fn mix(request: &MixRequest<'_>) -> Result<MixReport> {
     Ok(report)
 }
 
-/// Finds the files of each source; returns the source's index, the file and its fingerprint.
-/// Sources are ordered by name: the order of the settings changes neither numbers of inputs nor
-/// columns.
+/// Finds the files of each source, with the source's index and their fingerprints. Sources go by
+/// name: the order of the settings changes neither numbers of inputs nor columns.
 fn find_files(request: &MixRequest<'_>) -> Result<Vec<(usize, InputFile, String)>> {
     let mut all = Vec::new();
-    // The files that the mixture wrote to OUT are no inputs, even if OUT is below an input's
-    // folder.
-    let own = written(request.out)?.into_iter().filter_map(|path| path.canonicalize().ok());
+    // What the mixture wrote to OUT is no input, even if OUT is below an input's folder.
+    let own = find_outputs(request.out)?.into_iter().filter_map(|path| path.canonicalize().ok());
     let own: BTreeSet<PathBuf> = own.collect();
     let is_input =
         |file: &InputFile| file.path.canonicalize().map_or(true, |path| !own.contains(&path));
@@ -177,8 +175,8 @@ fn find_files(request: &MixRequest<'_>) -> Result<Vec<(usize, InputFile, String)
     Ok(all)
 }
 
-/// Counts the files that have no counts yet.
-fn count(
+/// Counts the files that have no counts yet, sharing them with other processes; opens all counts.
+fn count_files(
     request: &MixRequest<'_>,
     worker: &Worker,
     counter: &TokenCounter,
@@ -214,7 +212,7 @@ fn count(
 }
 
 /// Returns everything that determines the bytes of a mixture.
-fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Result<Value> {
+fn make_plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Result<Value> {
     let invalid = |e: serde_json::Error| Error::config("mix", e.to_string());
     let mut settings = serde_json::to_value(corpus.request.config).map_err(invalid)?;
     if let Some(settings) = settings.as_object_mut() {
@@ -243,14 +241,15 @@ fn plan(corpus: &MixCorpus<'_>, counter: &TokenCounter, num_files: u64) -> Resul
     )
 }
 
-/// Writes `plan`, or checks that the folder was started with it.
-fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()> {
+/// Writes `plan`, or checks that the folder was started with it. With `redo` it first removes what
+/// was mixed there, if no other process works in the folder.
+fn accept_plan(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()> {
     let path = worker.run().path("plan.json");
     let text = format!("{plan:#}\n");
     let mut redo = request.redo;
     loop {
         // A process that writes outputs has written its plan before.
-        let written = written(request.out)?;
+        let written = find_outputs(request.out)?;
         let before: Option<Value> = read_json(&path, JSON)?;
         match &before {
             None if !written.is_empty() => {
@@ -272,7 +271,7 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
                 let run = worker.run();
                 let done = [request.out.join(MIXTURE), run.path("parts"), run.path("shuffle")];
                 worker.exclusive(request.stop, |held| {
-                    let written = self::written(request.out)?;
+                    let written = find_outputs(request.out)?;
                     let mut all = done.iter().chain(&written).chain([&path]);
                     all.try_for_each(|path| remove_while(path, held))
                 })?;
@@ -289,21 +288,21 @@ fn accept(request: &MixRequest<'_>, worker: &Worker, plan: &Value) -> Result<()>
     }
 }
 
-fn written(out: &Path) -> Result<Vec<PathBuf>> {
+/// Returns the paths in `out` with names of outputs, of any mixture, sorted.
+fn find_outputs(out: &Path) -> Result<Vec<PathBuf>> {
     let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
     let part = |name: &str| name.strip_prefix("part-")?.strip_suffix(".parquet").map(is_number);
-    let mut found = list(out)?;
-    found.retain(|entry| {
+    let is_output = |entry: &&DirEntry| {
         let name = entry.file_name();
         name == MIXTURE || part(&name.to_string_lossy()) == Some(true)
-    });
-    let mut found: Vec<PathBuf> = found.iter().map(DirEntry::path).collect();
+    };
+    let mut found: Vec<PathBuf> = list(out)?.iter().filter(is_output).map(DirEntry::path).collect();
     found.sort();
     Ok(found)
 }
 
 /// Returns the report without the files.
-fn report(corpus: &MixCorpus<'_>, count: String, draw: &Draw, schema: &MixSchema) -> MixReport {
+fn new_report(corpus: &MixCorpus<'_>, count: String, draw: &Draw, schema: &MixSchema) -> MixReport {
     let mut sources = Vec::new();
     for (place, source) in corpus.request.config.sources.iter().enumerate() {
         let languages = draw.counts.iter().filter(|((source, _), _)| *source == place);

@@ -8,9 +8,8 @@
 //! ```
 //!
 //! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with that of the id. One
-//! hash, modulo the number of files, is the file, and another is the place in it. Equal hashes are
-//! ordered by file, row and copy. So the bytes of a file depend on the draw, not on how processes
-//! share the work or are interrupted.
+//! hash, modulo the number of files, is the file, and another is the place in it; equal ones go by
+//! file, row and copy. So bytes depend on the draw, not on how processes share work or are stopped.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -18,14 +17,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int32Type, UInt64Type};
+use arrow_array::types::UInt64Type;
 use arrow_array::{ArrayRef, Int32Array, RecordBatch, StringArray, UInt32Array, UInt64Array};
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 use bytes::Bytes;
 use parquet::arrow::ArrowWriter;
-use parquet::arrow::arrow_reader::ParquetRecordBatchReaderBuilder;
+use parquet::arrow::arrow_reader::ParquetRecordBatchReader;
 use parquet::basic::{Compression, ZstdLevel};
 use parquet::file::properties::{EnabledStatistics, WriterProperties};
 use rayon::current_num_threads;
@@ -34,7 +33,7 @@ use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
 use super::columns::MixSchema;
-use super::count::{CountedRow, input_of, options};
+use super::count::{CountedRow, input_config, writer_options};
 use super::draw::{Draw, DrawnFile, MixCorpus, MixRequest};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{AtomicFile, FileStamp, open, read_json, write_json};
@@ -84,6 +83,7 @@ struct Scattered {
     chunks: usize,
 }
 
+/// A document that is drawn at least once.
 struct Drawn {
     row: u64,
     copies: u64,
@@ -94,7 +94,7 @@ struct Drawn {
 impl Shuffle<'_> {
     /// Writes what is not written yet; returns all files of the output.
     pub(super) fn write(&self) -> Result<Vec<MixedFile>> {
-        if let Some(files) = self.all_written()? {
+        if let Some(files) = self.find_all_written()? {
             return Ok(files);
         }
         let (rows, stop) = (self.draw.rows.iter().sum(), self.request.stop);
@@ -106,7 +106,7 @@ impl Shuffle<'_> {
         let is_done = |place: usize| {
             // In this order: another process removes the marker only after everything is written.
             let is_done = read_json::<Scattered>(&self.scatter_marker(place), JSON)?.is_some()
-                || self.all_written()?.is_some();
+                || self.find_all_written()?.is_some();
             if is_done {
                 self.request.progress.advance(self.draw.rows[place], 0);
             }
@@ -120,7 +120,7 @@ impl Shuffle<'_> {
         let outputs = keys("gather", self.num_files as usize);
         self.request.progress.begin("gather", Some(rows), "rows");
         let is_done = |place| {
-            let file = self.written(place as u64)?;
+            let file = self.find_written(place as u64)?;
             self.request.progress.advance(file.as_ref().map_or(0, |file| file.rows), 0);
             Ok(file.is_some())
         };
@@ -128,38 +128,43 @@ impl Shuffle<'_> {
             let mut chunks = lock(&chunks);
             let chunks = match &mut *chunks {
                 Some(chunks) => chunks,
-                none => none.insert(self.chunks()?),
+                none => none.insert(self.list_chunks()?),
             };
             self.gather(place as u64, chunks)
         });
         self.request.progress.end();
         done?;
-        self.all_written()?
+        self.find_all_written()?
             .ok_or_else(|| Error::corrupt(self.request.out, "files of the mixture are gone again"))
     }
 
-    fn all_written(&self) -> Result<Option<Vec<MixedFile>>> {
-        (0..self.num_files).map(|place| self.written(place)).collect()
+    /// Returns all files of the output, or `None` until each is written.
+    fn find_all_written(&self) -> Result<Option<Vec<MixedFile>>> {
+        (0..self.num_files).map(|place| self.find_written(place)).collect()
     }
 
-    fn written(&self, place: u64) -> Result<Option<MixedFile>> {
+    /// Returns the output file number `place`, if it is written and still there.
+    fn find_written(&self, place: u64) -> Result<Option<MixedFile>> {
         let file: Option<MixedFile> = read_json(&self.part_marker(place), JSON)?;
         Ok(file.filter(|file| file.is_in(self.request.out)))
     }
 
+    /// Returns the path of the description of output file `place`, which marks it as written.
     fn part_marker(&self, place: u64) -> PathBuf {
         self.worker.run().path(format!("parts/{place:05}.json"))
     }
 
+    /// Returns the path of a chunk of the input at `place`.
     fn chunk_file(&self, place: usize, chunk: usize) -> PathBuf {
         self.worker.run().path(format!("shuffle/{place:05}-{chunk:05}.bin"))
     }
 
+    /// Returns the path of the number of chunks of an input, which marks them as complete.
     fn scatter_marker(&self, place: usize) -> PathBuf {
         self.worker.run().path(format!("shuffle/{place:05}.json"))
     }
 
-    /// Sorts the copies of the input at `place` into the sections of their output files.
+    /// Sorts the copies of the input at `place` by output file into chunks, and marks it as done.
     fn scatter(&self, place: usize) -> Result<()> {
         let marker = self.scatter_marker(place);
         let DrawnFile { file, source, .. } = &self.corpus.files[place];
@@ -167,7 +172,7 @@ impl Shuffle<'_> {
         let seeds =
             SALTS.map(|salt| hash_seed(&[salt, &config.sources[*source].name], config.seed));
         let mut drawn = Vec::new();
-        self.corpus.for_each(place, |CountedRow { row, id, .. }, document| {
+        self.corpus.for_each_document(place, |CountedRow { row, id, .. }, document| {
             let copies = self.draw.copies(&document, place, row);
             if copies > 0 {
                 let hashes = seeds.map(|seed| XxHash3_64::oneshot_with_seed(seed, id.as_bytes()));
@@ -177,7 +182,7 @@ impl Shuffle<'_> {
         let mut sections = Sections::new(self, place);
         let mut left = drawn.iter().peekable();
         if left.peek().is_some() {
-            let mut reader = RowReader::open(file, &input_of(config))?;
+            let mut reader = RowReader::open(file, &input_config(config))?;
             while let (Some(batch), true) = (reader.next_batch()?, left.peek().is_some()) {
                 self.request.stop.check()?;
                 // Up to about a GiB of copies is taken at a time.
@@ -205,7 +210,8 @@ impl Shuffle<'_> {
         write_json(&marker, &Scattered { chunks: sections.num_chunks }).map(drop)
     }
 
-    fn chunks(&self) -> Result<Vec<PathBuf>> {
+    /// Returns the chunks of all inputs, in order; all inputs are scattered.
+    fn list_chunks(&self) -> Result<Vec<PathBuf>> {
         let mut chunks = Vec::new();
         for input in 0..self.corpus.files.len() {
             let marker = self.scatter_marker(input);
@@ -223,27 +229,30 @@ impl Shuffle<'_> {
             read_section(path, place, self.num_files)
         };
         let sections: Vec<Vec<RecordBatch>> = chunks.par_iter().map(read).collect::<Result<_>>()?;
-        let batches = sections.concat();
-        let mut order = Vec::new();
-        for (at, batch) in batches.iter().enumerate() {
-            let Some(keys) = Key::of(batch, self.schema.inputs.len()) else {
+        let columns: Vec<usize> = (0..self.schema.fields().count()).collect();
+        let name = format!("part-{place:05}");
+        let base = self.request.out.join(&name);
+        let (mut order, mut batches) = (Vec::new(), Vec::new());
+        for batch in sections.into_iter().flatten() {
+            let hashes = batch.columns().get(columns.len());
+            let Some(hashes) = hashes.and_then(|hashes| hashes.as_primitive_opt::<UInt64Type>())
+            else {
                 let reason = "the files do not have the columns of copies";
                 return Err(Error::corrupt(&self.worker.run().path("shuffle"), reason));
             };
-            order.extend(keys.enumerate().map(|(row, key)| (key, (at, row))));
+            let places = (0..batch.num_rows()).map(|row| (batches.len(), row));
+            order.extend(hashes.values().iter().copied().zip(places));
+            batches.push(batch.project(&columns).map_err(|e| Error::write(&base, e))?);
         }
+        // Sections hold copies by input, row and copy, so that places order equal hashes.
         order.par_sort_unstable();
-        let name = format!("part-{place:05}");
-        let base = self.request.out.join(&name);
-        let options = options(ROW_GROUP_BYTES);
-        let mut writer = ExportWriter::create(&base, &self.schema.output(), &options)?;
+        let options = writer_options(ROW_GROUP_BYTES);
+        let mut writer = ExportWriter::create(&base, &self.schema.output_schema(), &options)?;
         let all: Vec<&RecordBatch> = batches.iter().collect();
-        let columns: Vec<usize> = (0..self.schema.inputs.len() + 2).collect();
         for rows in order.chunks(BATCH_ROWS) {
             self.request.stop.check()?;
             let places: Vec<(usize, usize)> = rows.iter().map(|(_, place)| *place).collect();
             let rows = interleave_record_batch(&all, &places);
-            let rows = rows.and_then(|rows| rows.project(&columns));
             writer.write(&rows.map_err(|e| Error::write(&base, e))?)?;
         }
         let written = writer.finish()?.into_iter().next();
@@ -261,31 +270,14 @@ impl MixedFile {
     }
 }
 
-/// Sort key of a copy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Key {
-    order: u64,
-    file: u64,
-    row: u64,
+/// A copy of a row of the current batch.
+struct ChosenCopy {
+    row: u32,
     copy: i32,
-}
-
-impl Key {
-    /// Columns of the key after the added ones; the added column `copy` is also part of the key.
-    const COLUMNS: [&str; 3] = ["order", "file", "row"];
-
-    /// Returns the keys of the rows of `batch`, whose added columns follow `first` others.
-    fn of(batch: &RecordBatch, first: usize) -> Option<impl Iterator<Item = Self>> {
-        let [_, copies, numbers @ ..] = batch.columns().get(first..)? else { return None };
-        let copies = copies.as_primitive_opt::<Int32Type>()?;
-        let numbers: Vec<_> =
-            numbers.iter().filter_map(|column| column.as_primitive_opt::<UInt64Type>()).collect();
-        let [orders, files, rows] = numbers[..] else { return None };
-        Some((0..batch.num_rows()).map(|at| {
-            let (order, file, row) = (orders.value(at), files.value(at), rows.value(at));
-            Self { order, file, row, copy: copies.value(at) }
-        }))
-    }
+    /// Number of its output file.
+    file: u64,
+    /// Hash that decides its place in the file.
+    order: u64,
 }
 
 /// Copies of one input, sorted into sections.
@@ -293,8 +285,7 @@ struct Sections<'a> {
     shuffle: &'a Shuffle<'a>,
     place: usize,
     schema: SchemaRef,
-    /// For each copy its row in the current batch, its output file and its key.
-    chosen: Vec<(u32, u64, Key)>,
+    chosen: Vec<ChosenCopy>,
     batches: Vec<RecordBatch>,
     /// For each row of the batches its output file, and its batch and place there.
     rows: Vec<(u64, (usize, usize))>,
@@ -304,20 +295,22 @@ struct Sections<'a> {
 
 impl<'a> Sections<'a> {
     fn new(shuffle: &'a Shuffle<'a>, place: usize) -> Self {
-        let of_key = Key::COLUMNS.map(|name| Field::new(name, DataType::UInt64, false));
-        let fields = shuffle.schema.fields().chain(of_key).collect::<Vec<_>>();
+        let order = Field::new("order", DataType::UInt64, false);
+        let fields = shuffle.schema.fields().chain([order]).collect::<Vec<_>>();
         let schema = Arc::new(Schema::new(fields));
         let (chosen, batches, rows) = (Vec::new(), Vec::new(), Vec::new());
         Self { shuffle, place, schema, chosen, batches, rows, bytes: 0, num_chunks: 0 }
     }
 
-    fn choose(&mut self, at: usize, document: &Drawn, copy: u64) {
+    /// Chooses output file and place of copy number `copy` of a document, at `row` of the batch.
+    fn choose(&mut self, row: usize, document: &Drawn, copy: u64) {
         let [file, order] =
             document.hashes.map(|hash| XxHash3_64::oneshot_with_seed(hash, &copy.to_le_bytes()));
-        let key = Key { order, file: self.place as u64, row: document.row, copy: copy as i32 };
-        self.chosen.push((at as u32, file % self.shuffle.num_files, key));
+        let (row, copy, file) = (row as u32, copy as i32, file % self.shuffle.num_files);
+        self.chosen.push(ChosenCopy { row, copy, file, order });
     }
 
+    /// Adds the rows of the chosen copies to the sections, which are flushed from a size on.
     fn take(&mut self, batch: &RecordBatch) -> Result<()> {
         let chosen = std::mem::take(&mut self.chosen);
         if chosen.is_empty() {
@@ -325,25 +318,20 @@ impl<'a> Sections<'a> {
         }
         let DrawnFile { file, source, .. } = &self.shuffle.corpus.files[self.place];
         let name = &self.shuffle.request.config.sources[*source].name;
-        let numbers = |number: fn(&Key) -> u64| -> ArrayRef {
-            Arc::new(UInt64Array::from_iter_values(chosen.iter().map(|(_, _, key)| number(key))))
-        };
-        let rows = UInt32Array::from_iter_values(chosen.iter().map(|(at, ..)| *at));
-        let added: [ArrayRef; 5] = [
+        let rows = UInt32Array::from_iter_values(chosen.iter().map(|chosen| chosen.row));
+        let added: [ArrayRef; 3] = [
             Arc::new(StringArray::from_iter_values(chosen.iter().map(|_| name))),
-            Arc::new(Int32Array::from_iter_values(chosen.iter().map(|(_, _, key)| key.copy))),
-            numbers(|key| key.order),
-            numbers(|key| key.file),
-            numbers(|key| key.row),
+            Arc::new(Int32Array::from_iter_values(chosen.iter().map(|chosen| chosen.copy))),
+            Arc::new(UInt64Array::from_iter_values(chosen.iter().map(|chosen| chosen.order))),
         ];
         let taken = take_record_batch(batch, &rows).and_then(|rows| {
-            let mut columns = self.shuffle.schema.columns(&rows)?;
+            let mut columns = self.shuffle.schema.convert(&rows)?;
             columns.extend(added);
             RecordBatch::try_new(self.schema.clone(), columns)
         });
         let taken = taken.map_err(|e| Error::decode(&file.path, "rows of one type", e))?;
         self.bytes += taken.get_array_memory_size() as u64;
-        let (batch, targets) = (self.batches.len(), chosen.iter().map(|(_, target, _)| *target));
+        let (batch, targets) = (self.batches.len(), chosen.iter().map(|chosen| chosen.file));
         self.rows.extend(targets.enumerate().map(|(at, target)| (target, (batch, at))));
         self.batches.push(taken);
         self.shuffle.request.progress.advance(chosen.len() as u64, 0);
@@ -371,7 +359,7 @@ impl<'a> Sections<'a> {
         for target in 0..self.shuffle.num_files {
             let (own, after) = rest.split_at(rest.partition_point(|(to, _)| *to == target));
             rest = after;
-            let section = self.section(&all, own).map_err(|e| Error::write(&path, e))?;
+            let section = self.encode_section(&all, own).map_err(|e| Error::write(&path, e))?;
             file.write_all(&section).map_err(Error::io(&path, "write"))?;
             end += section.len() as u64;
             table.extend(end.to_le_bytes());
@@ -382,8 +370,8 @@ impl<'a> Sections<'a> {
         Ok(())
     }
 
-    /// Returns the bytes of a section with `rows` of `batches`; none without rows.
-    fn section(
+    /// Returns a Parquet file in memory with `rows` of `batches`; no bytes without rows.
+    fn encode_section(
         &self,
         batches: &[&RecordBatch],
         rows: &[(u64, (usize, usize))],
@@ -407,20 +395,21 @@ impl<'a> Sections<'a> {
     }
 }
 
+/// Reads the rows of a section of a chunk; none if the section is empty.
 fn read_section(path: &Path, section: u64, num_sections: u64) -> Result<Vec<RecordBatch>> {
-    let bytes = section_bytes(open(path)?, section, num_sections);
+    let bytes = read_section_bytes(open(path)?, section, num_sections);
     let bytes = bytes.map_err(Error::io(path, "read"))?;
     if bytes.is_empty() {
         return Ok(Vec::new());
     }
     let damaged = |e| Error::decode(path, "sections of a shuffle", e);
-    let reader = ParquetRecordBatchReaderBuilder::try_new(Bytes::from(bytes));
-    let reader = reader.and_then(|builder| builder.with_batch_size(BATCH_ROWS).build());
+    let reader = ParquetRecordBatchReader::try_new(Bytes::from(bytes), BATCH_ROWS);
     let batches = reader.map_err(|e| damaged(e.into()))?.collect::<Result<Vec<_>, _>>();
     batches.map_err(|e| damaged(polysift_base::error::Source::from(e)))
 }
 
-fn section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
+/// Reads a section by the table at the end of a chunk.
+fn read_section_bytes(mut file: File, section: u64, num_sections: u64) -> std::io::Result<Vec<u8>> {
     let table = file.metadata()?.len().saturating_sub(8 * (num_sections + 1));
     let mut bounds = [[0; 8]; 2];
     file.seek(SeekFrom::Start(table + 8 * section))?;

@@ -24,6 +24,7 @@ impl<T> CharacterTable<T> {
         Self { blocks: OnceLock::new(), value }
     }
 
+    /// Returns the value of `c`; the first look-up in a block of characters computes all of them.
     #[inline]
     pub(crate) fn get(&self, c: char) -> &T {
         let (block, index) = (c as usize / BLOCK, c as usize % BLOCK);
@@ -71,6 +72,7 @@ pub(crate) enum WordClass {
 }
 
 impl WordClass {
+    /// Derives the role of `c` from where short strings with it break, which is slow.
     pub(crate) fn new(c: char) -> Self {
         // Returns true if there is no break on either side of `c`.
         let joins = |before: &str, after: &str| {

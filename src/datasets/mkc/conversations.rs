@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::PathBuf;
 
-use super::reader::{MkcReader, RowPlace, required};
+use super::reader::{MkcReader, RowPlace, required_columns};
 use crate::SourceCard;
 use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
@@ -23,19 +23,19 @@ struct Message {
     row: u64,
 }
 
-/// Reads conversations of each tree as positives; `ranks` chooses the leaves of a tree.
+/// Reads conversations of each tree as positives; `ranks` chooses two leaves of a tree. Fails with
+/// [`Error::Row`] for messages that are their own ancestors.
 pub(super) fn load(
     source: &MkcReader<'_>,
     ranks: &Ranks,
-    card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
-) -> Result<()> {
-    let messages = messages(source, card)?;
+) -> Result<SourceCard> {
+    let (messages, mut card) = read_messages(source)?;
     let by_id: HashMap<&str, usize> =
         messages.iter().enumerate().map(|(at, message)| (message.id.as_str(), at)).collect();
     let parent_of = |message: &Message| by_id.get(message.parent.as_deref()?).copied();
     let parents: Vec<Option<usize>> = messages.iter().map(parent_of).collect();
-    let own = on_cycles(&parents).into_iter().map(|at| &messages[at]);
+    let own = find_cycles(&parents).into_iter().map(|at| &messages[at]);
     if let Some(first) = own.clone().min_by_key(|message| (&message.path, message.row)) {
         return Err(Error::Row {
             path: first.path.clone(),
@@ -64,19 +64,20 @@ pub(super) fn load(
         }
     }
     card.drop_rows("message inside a conversation", answered.len() as u64);
-    Ok(())
+    Ok(card)
 }
 
-fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message>> {
+/// Reads all messages of the language; a repeated id is an error.
+fn read_messages(source: &MkcReader<'_>) -> Result<(Vec<Message>, SourceCard)> {
     let mut messages: Vec<Message> = Vec::new();
     let mut known = HashSet::new();
     // A root message may have no column for its parent.
     let optional = |name| ColumnRequest::new(name, ColumnKind::Scalar, false);
     let columns = |_: &InputFile| {
         let optional = ["parent_id", "message_tree_id"].map(optional);
-        Ok(Some([required(&["message_id", "text"]), optional.into()].concat()))
+        Ok(Some([required_columns(&["message_id", "text"]), optional.into()].concat()))
     };
-    source.read(card, &columns, &mut |_, place: RowPlace<'_>, row| {
+    let card = source.read(&columns, &mut |_, place: RowPlace<'_>, row| {
         let id = row.required_text("message_id")?.to_owned();
         let text = row.required_text("text")?.to_owned();
         let [parent, tree] =
@@ -88,12 +89,12 @@ fn messages(source: &MkcReader<'_>, card: &mut SourceCard) -> Result<Vec<Message
         messages.push(Message { id, parent, tree, text, path, row });
         Ok(())
     })?;
-    Ok(messages)
+    Ok((messages, card))
 }
 
 /// Returns the messages that are their own ancestors: those that are left when messages without
 /// replies are taken away until there is none.
-fn on_cycles(parents: &[Option<usize>]) -> Vec<usize> {
+fn find_cycles(parents: &[Option<usize>]) -> Vec<usize> {
     let mut is_taken = vec![false; parents.len()];
     let mut num_replies = vec![0; parents.len()];
     for &parent in parents.iter().flatten() {
@@ -120,6 +121,6 @@ mod tests {
     fn a_cycle_is_told_from_what_hangs_below_it() {
         // 1 is below the root 0; 2, 3, 4 are a cycle with 5 and then 6 below; 7 is its own parent.
         let parents = [None, Some(0), Some(4), Some(2), Some(3), Some(3), Some(5), Some(7)];
-        assert_eq!(on_cycles(&parents), [2, 3, 4, 7]);
+        assert_eq!(find_cycles(&parents), [2, 3, 4, 7]);
     }
 }

@@ -19,7 +19,7 @@ impl MkcLanguage<'_> {
     /// Draws `count` documents, or all if there are fewer; each distinct text has the same
     /// probability, and texts with a key in `positives` are left out. Memory is bounded by `count`
     /// documents. Published mode draws from three files and does not merge duplicate texts.
-    pub(super) fn negatives(
+    pub(super) fn draw_negatives(
         &self,
         count: usize,
         positives: &HashSet<u128>,
@@ -39,7 +39,7 @@ impl MkcLanguage<'_> {
         }
         files.sort_by(|a, b| a.name.cmp(&b.name));
         let sampler = BottomKSample::new(count);
-        let read = |file: &&InputFile| self.read(file, &ranks, positives, &sampler);
+        let read = |file: &&InputFile| self.offer_documents(file, &ranks, positives, &sampler);
         let cards: Vec<Result<SourceCard>> = files.par_iter().map(read).collect();
         let mut card = SourceCard::default();
         for of_file in cards {
@@ -51,13 +51,13 @@ impl MkcLanguage<'_> {
             }
         }
         let samples = sampler.into_items();
-        let usable = card.rows - card.dropped_of(&["blank", "equal to a positive"]);
+        let usable = card.rows - card.count_dropped(&["blank", "equal to a positive"]);
         card.drop_rows("not drawn", usable - samples.len() as u64);
         Ok((samples, card))
     }
 
-    /// Offers the documents of a file to `sampler`; returns the file and its rows without a sample.
-    fn read(
+    /// Offers the documents of a file to `sampler`; the card counts rows that were not offered.
+    fn offer_documents(
         &self,
         file: &InputFile,
         ranks: &Ranks,

@@ -19,19 +19,20 @@ pub(super) type LanguageTable = BTreeMap<String, BTreeMap<String, String>>;
 
 /// Returns the corrected or the published table, with the rows of the TOML file `own`: its keys
 /// override, and an empty name removes one.
-pub(super) fn load(mode: Mode, own: Option<&Path>) -> Result<LanguageTable> {
+pub(super) fn load_table(mode: Mode, own: Option<&Path>) -> Result<LanguageTable> {
     let mut table = LanguageTable::new();
-    merge(&mut table, TABLE, "languages.toml")?;
+    merge_rows(&mut table, TABLE, "languages.toml")?;
     if mode == Mode::Published {
-        merge(&mut table, PUBLISHED, "languages_published.toml")?;
+        merge_rows(&mut table, PUBLISHED, "languages_published.toml")?;
     }
     if let Some(path) = own {
-        merge(&mut table, &read_text(path)?, &path.display().to_string())?;
+        merge_rows(&mut table, &read_text(path)?, &path.display().to_string())?;
     }
     Ok(table)
 }
 
-fn merge(table: &mut LanguageTable, text: &str, origin: &str) -> Result<()> {
+/// Overrides names in `table` by the rows in the TOML `text`; `origin` names it in errors.
+fn merge_rows(table: &mut LanguageTable, text: &str, origin: &str) -> Result<()> {
     let fail = |reason: String| Error::config(origin, reason);
     let rows: LanguageTable = toml::from_str(text).map_err(|e| fail(e.to_string()))?;
     for (code, row) in rows {
@@ -52,7 +53,7 @@ fn merge(table: &mut LanguageTable, text: &str, origin: &str) -> Result<()> {
 }
 
 /// Returns the name of a language in `source`, if the source has it.
-pub(super) fn name<'t>(table: &'t LanguageTable, code: &str, source: &str) -> Option<&'t str> {
+pub(super) fn find_name<'t>(table: &'t LanguageTable, code: &str, source: &str) -> Option<&'t str> {
     table.get(code)?.get(source).map(String::as_str)
 }
 
@@ -62,10 +63,10 @@ mod tests {
 
     #[test]
     fn the_table_has_the_languages_of_fineweb2_hq_and_english() -> Result<()> {
-        let table = load(Mode::Default, None)?;
+        let table = load_table(Mode::Default, None)?;
         assert_eq!(table.len(), 21);
-        assert_eq!(name(&table, "deu_Latn", "mmmlu"), Some("DE_DE"));
-        assert_eq!(name(&table, "deu_Latn", "include"), Some("German"));
+        assert_eq!(find_name(&table, "deu_Latn", "mmmlu"), Some("DE_DE"));
+        assert_eq!(find_name(&table, "deu_Latn", "include"), Some("German"));
         Ok(())
     }
 
@@ -75,23 +76,26 @@ mod tests {
             (Mode::Default, [Some("ces"), Some("zh"), Some("zho")]),
             (Mode::Published, [Some("czech"), None, None]),
         ] {
-            let table = load(mode, None)?;
-            assert_eq!(name(&table, "ces_Latn", "aya_dataset"), names[0]);
-            assert_eq!(name(&table, "cmn_Hani", "oasst2"), names[1]);
-            assert_eq!(name(&table, "cmn_Hani", "aya_dataset"), names[2]);
+            let table = load_table(mode, None)?;
+            assert_eq!(find_name(&table, "ces_Latn", "aya_dataset"), names[0]);
+            assert_eq!(find_name(&table, "cmn_Hani", "oasst2"), names[1]);
+            assert_eq!(find_name(&table, "cmn_Hani", "aya_dataset"), names[2]);
         }
         Ok(())
     }
 
     #[test]
     fn users_add_rows_and_override_keys() -> Result<()> {
-        let mut table = load(Mode::Default, None)?;
-        merge(&mut table, "[deu_Latn]\nmmmlu=''\n[kor_Hang]\noasst2='ko'", "t")?;
-        assert_eq!(name(&table, "deu_Latn", "mmmlu"), None);
-        assert_eq!(name(&table, "deu_Latn", "oasst2"), Some("de"));
-        assert_eq!(name(&table, "kor_Hang", "oasst2"), Some("ko"));
+        let mut table = load_table(Mode::Default, None)?;
+        merge_rows(&mut table, "[deu_Latn]\nmmmlu=''\n[kor_Hang]\noasst2='ko'", "t")?;
+        assert_eq!(find_name(&table, "deu_Latn", "mmmlu"), None);
+        assert_eq!(find_name(&table, "deu_Latn", "oasst2"), Some("de"));
+        assert_eq!(find_name(&table, "kor_Hang", "oasst2"), Some("ko"));
         for wrong in ["[deu_Latn]\nmmlu='x'", "['a b']\noasst2='x'", "deu"] {
-            assert!(matches!(merge(&mut table, wrong, "t"), Err(Error::Config { .. })), "{wrong}");
+            assert!(
+                matches!(merge_rows(&mut table, wrong, "t"), Err(Error::Config { .. })),
+                "{wrong}"
+            );
         }
         Ok(())
     }

@@ -22,6 +22,7 @@ use polysift_remote::{RepoType, Repository, Snapshot};
 /// Folder of the Aya Dataset that holds no samples.
 const DEMOGRAPHICS: &str = "demographics";
 
+/// A source of positives: its name, and how its files and rows tell their language.
 pub(super) struct MkcSource {
     /// Name of the source's directory, and prefix of ids.
     pub name: &'static str,
@@ -43,6 +44,7 @@ pub(super) static SOURCES: [MkcSource; 5] = [
     source("aya_collection", "CohereLabs/aya_collection_language_split", "train", "language", true),
 ];
 
+/// Makes an [`MkcSource`] of its fields, in their order.
 const fn source(
     name: &'static str,
     repository: &'static str,
@@ -53,6 +55,7 @@ const fn source(
     MkcSource { name, repository, split, column, by_name }
 }
 
+/// Returns the names of all sources for messages, separated by commas.
 pub(super) fn source_names() -> String {
     SOURCES.each_ref().map(|source| source.name).join(", ")
 }
@@ -70,7 +73,7 @@ pub(super) struct SourceFolder {
 /// Downloads the files of the languages named `cells` in the source, all from one commit.
 /// File names decide, as in a folder. But if a repository names its languages and this one is
 /// missing, nothing is downloaded: looking for a column would download all of it.
-pub(super) fn fetch(
+pub(super) fn download(
     kind: &'static MkcSource,
     cells: &BTreeSet<&str>,
     hub: &HubSettings,
@@ -87,7 +90,7 @@ pub(super) fn fetch(
     let repository = Repository::new(RepoType::Dataset, kind.repository, Some(&commit), hub)?;
     let mut names = BTreeSet::new();
     for cell in cells {
-        let of_language = kind.fetched(cell, &listed)?;
+        let of_language = kind.select_names(cell, &listed)?;
         if let (true, Some(part)) = (offline, lacking_series(&of_language, &|_| true)) {
             return Err(repository.missing_error(&part));
         }
@@ -116,10 +119,9 @@ pub(super) struct MkcReader<'a> {
 }
 
 impl MkcSource {
-    /// Returns the `tables` to read for a language, and whether their names tell it; `name` returns
-    /// the name of a table. For a source whose names should tell and do not, the tables with
-    /// `has_column` are read.
-    fn of_language<T>(
+    /// Returns the `tables` to read for a language, and whether their names tell it. For a source
+    /// whose names should tell and do not, the tables with `has_column` are read.
+    fn select_tables<T>(
         &self,
         cell: &str,
         mut tables: Vec<T>,
@@ -128,7 +130,7 @@ impl MkcSource {
     ) -> Result<(Vec<T>, bool)> {
         let has_part =
             |table: &T, is_it: &dyn Fn(&str) -> bool| table_stem(name(table)).split('/').any(is_it);
-        let is_named = |table: &T| has_part(table, &|part| self.is_cell(cell, part));
+        let is_named = |table: &T| has_part(table, &|part| self.names_language(cell, part));
         let is_of_split = |table: &T| has_part(table, &|part| is_split(part, self.split));
         tables.retain(|table| !has_part(table, &|part| part == DEMOGRAPHICS));
         let tells = self.by_name && tables.iter().any(is_named);
@@ -148,18 +150,18 @@ impl MkcSource {
     }
 
     /// Returns which `listed` files of the repository are read for a language, sorted.
-    fn fetched<'n>(&self, cell: &str, listed: &'n [String]) -> Result<Vec<&'n str>> {
+    fn select_names<'n>(&self, cell: &str, listed: &'n [String]) -> Result<Vec<&'n str>> {
         let is_hidden = |part: &str| part.is_empty() || part.starts_with(['.', '_']);
         let is_found = |name: &&str| is_table(name) && !name.split('/').any(is_hidden);
         let tables: Vec<&str> = listed.iter().map(String::as_str).filter(is_found).collect();
-        let (mut names, _) = self.of_language(cell, tables, |name| *name, |_| Ok(false))?;
+        let (mut names, _) = self.select_tables(cell, tables, |name| *name, |_| Ok(false))?;
         names.sort_unstable();
         Ok(names)
     }
 
     /// Returns true if a component of a path names the language: `DE_DE`, `de-de`, `mmlu_DE-DE`,
     /// `german-00000-of-00003`, `german_train`.
-    fn is_cell(&self, cell: &str, part: &str) -> bool {
+    fn names_language(&self, cell: &str, part: &str) -> bool {
         let plain = |text: &str| text.to_lowercase().replace('-', "_");
         let (part, cell) = (plain(part), plain(cell));
         let part = ["mmlu_", "mmmlu_"].iter().find_map(|p| part.strip_prefix(p)).unwrap_or(&part);
@@ -171,13 +173,13 @@ impl MkcSource {
 }
 
 impl MkcReader<'_> {
-    /// Returns whether the source exists; warns once per language, since the dataset depends on it.
-    pub(super) fn is_there(&self) -> Result<bool> {
+    /// Returns whether the source is there; warns if not, since the dataset depends on it.
+    pub(super) fn exists(&self) -> Result<bool> {
         let SourceFolder { directory, revision } = self.folder;
         let place = || format!("{}: {}", self.kind.repository, self.cell);
         let (place, there) = match revision {
             None => (directory.display().to_string(), directory.is_dir()),
-            Some(_) => (place(), !self.select()?.0.is_empty()),
+            Some(_) => (place(), !self.select_files()?.0.is_empty()),
         };
         if !there {
             tracing::warn!(place, "no such source; it is left out");
@@ -194,7 +196,7 @@ impl MkcReader<'_> {
     }
 
     /// Returns the files of the language, and whether a column tells which rows belong to it.
-    fn select(&self) -> Result<(Vec<InputFile>, bool)> {
+    fn select_files(&self) -> Result<(Vec<InputFile>, bool)> {
         let files = table_files(&self.folder.directory)?;
         // Other languages may be in their own folders.
         let has_column = |file: &InputFile| -> Result<bool> {
@@ -202,29 +204,29 @@ impl MkcReader<'_> {
                 && table_columns(file)?.iter().any(|column| column == self.kind.column))
         };
         let (files, tells) =
-            self.kind.of_language(self.cell, files, |file| &file.name, has_column)?;
+            self.kind.select_tables(self.cell, files, |file| &file.name, has_column)?;
         Ok((files, !tells))
     }
 
-    /// Reads all rows of the language in the selected files; `columns` returns a file's columns.
+    /// Passes all rows of the language in the selected files to `each`, and returns the card of the
+    /// source; `columns` returns the columns to read of a file, or `None` to read none of it.
     pub(super) fn read(
         &self,
-        card: &mut SourceCard,
         columns: &dyn Fn(&InputFile) -> Result<Option<Vec<ColumnRequest>>>,
         each: &mut dyn FnMut(&mut SourceCard, RowPlace<'_>, TableRow<'_>) -> Result<(), String>,
-    ) -> Result<()> {
-        card.selector = Some(self.cell.to_owned());
+    ) -> Result<SourceCard> {
+        let mut card = SourceCard { selector: Some(self.cell.to_owned()), ..SourceCard::default() };
         if let Some(revision) = &self.folder.revision {
             card.repository = Some(self.kind.repository.to_owned());
             card.revision = Some(revision.clone());
         }
-        let (files, by_column) = self.select()?;
+        let (files, by_column) = self.select_files()?;
         let mut before = 0;
         for file in &files {
             let mut found = SourceFile::of(file)?;
             if let Some(mut columns) = columns(file)? {
                 if by_column {
-                    columns.extend(required(&[self.kind.column]));
+                    columns.extend(required_columns(&[self.kind.column]));
                 }
                 let mut of_language = 0;
                 let is_of_language = |row: TableRow<'_>| {
@@ -237,7 +239,7 @@ impl MkcReader<'_> {
                     }
                     let number = before + if by_column { of_language } else { row.row };
                     of_language += 1;
-                    each(card, RowPlace { source: self, file, row: row.row, number }, row)?;
+                    each(&mut card, RowPlace { source: self, file, row: row.row, number }, row)?;
                     card.rows += 1;
                     Ok(())
                 };
@@ -253,11 +255,11 @@ impl MkcReader<'_> {
             let (source, language) = (self.kind.name, self.cell);
             tracing::warn!(source, language, "no rows of this language");
         }
-        Ok(())
+        Ok(card)
     }
 }
 
-pub(super) fn required(names: &[&str]) -> Vec<ColumnRequest> {
+pub(super) fn required_columns(names: &[&str]) -> Vec<ColumnRequest> {
     names.iter().map(|name| ColumnRequest::new(*name, ColumnKind::Scalar, true)).collect()
 }
 
@@ -307,7 +309,7 @@ mod tests {
             ("german", "german-00000-of-00003"),
             ("german", "German_train"),
         ] {
-            assert!(KIND.is_cell(cell, part), "{cell} {part}");
+            assert!(KIND.names_language(cell, part), "{cell} {part}");
         }
         for (cell, part) in [
             ("DE_DE", "AR_XY"),
@@ -315,7 +317,7 @@ mod tests {
             ("all", "allgemein"),
             ("a", "a_b"),
         ] {
-            assert!(!KIND.is_cell(cell, part), "{cell} {part}");
+            assert!(!KIND.names_language(cell, part), "{cell} {part}");
         }
     }
 
@@ -341,10 +343,10 @@ mod tests {
         ]
         .map(str::to_owned);
         let german = ["german/train-00000-of-00002.parquet", "german/train-00001-of-00002.parquet"];
-        assert_eq!(KIND.fetched("german", &listed)?, german);
-        assert!(KIND.fetched("danish", &listed)?.is_empty());
+        assert_eq!(KIND.select_names("german", &listed)?, german);
+        assert!(KIND.select_names("danish", &listed)?.is_empty());
         let by_column = MkcSource { by_name: false, ..KIND };
-        assert_eq!(by_column.fetched("da", &listed)?.len(), 3);
+        assert_eq!(by_column.select_names("da", &listed)?.len(), 3);
         Ok(())
     }
 }

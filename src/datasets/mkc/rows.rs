@@ -6,7 +6,7 @@
 //! December 2024, and cais/mmlu for English); `question`, `option_a` to `option_d` and an index in
 //! `answer` (INCLUDE since March 2025). Indices start at 0.
 
-use super::reader::{MkcReader, RowPlace, required};
+use super::reader::{MkcReader, RowPlace, required_columns};
 use crate::SourceCard;
 use crate::write::DatasetSample;
 use polysift_base::error::{Error, Result};
@@ -25,11 +25,10 @@ const OPTIONS: [&str; 4] = ["option_a", "option_b", "option_c", "option_d"];
 pub(super) fn load_pairs(
     source: &MkcReader<'_>,
     drop_unknown: bool,
-    card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
-) -> Result<()> {
-    let columns = |_: &InputFile| Ok(Some(required(&["inputs", "targets"])));
-    source.read(card, &columns, &mut |card, place, row| {
+) -> Result<SourceCard> {
+    let columns = |_: &InputFile| Ok(Some(required_columns(&["inputs", "targets"])));
+    source.read(&columns, &mut |card, place, row| {
         let (Some(inputs), Some(targets)) = (row.text("inputs"), row.text("targets")) else {
             card.drop_rows("null", 1);
             return Ok(());
@@ -53,13 +52,12 @@ pub(super) fn load_pairs(
 /// INCLUDE, published mode takes the answer before the correct one.
 pub(super) fn load_questions(
     source: &MkcReader<'_>,
-    card: &mut SourceCard,
     sink: &mut dyn FnMut(DatasetSample),
-) -> Result<()> {
+) -> Result<SourceCard> {
     let is_mmmlu = source.kind.name == "mmmlu";
     let before = i64::from(!is_mmmlu && source.rules.mode == Mode::Published);
-    source.read(card, &question_columns, &mut |card, place: RowPlace<'_>, row| {
-        let (mut question, mut answer) = question_and_answer(row, before)?;
+    source.read(&question_columns, &mut |card, place: RowPlace<'_>, row| {
+        let (mut question, mut answer) = parse_question(row, before)?;
         if is_mmmlu {
             question = question.trim().to_owned();
             answer = answer.trim().to_owned();
@@ -83,12 +81,12 @@ fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
     if columns.is_empty() {
         Ok(None)
     } else if has("Question") {
-        Ok(Some(required(&[&["Question", "Answer"][..], &LETTERS].concat())))
+        Ok(Some(required_columns(&[&["Question", "Answer"][..], &LETTERS].concat())))
     } else if has("choices") {
         let choices = ColumnRequest::new("choices", ColumnKind::ScalarOrList, true);
-        Ok(Some([required(&["question", "answer"]), vec![choices]].concat()))
+        Ok(Some([required_columns(&["question", "answer"]), vec![choices]].concat()))
     } else if has(OPTIONS[0]) {
-        Ok(Some(required(&[&["question", "answer"][..], &OPTIONS].concat())))
+        Ok(Some(required_columns(&[&["question", "answer"][..], &OPTIONS].concat())))
     } else {
         let reason = format!(
             "and `option_a` and `Question` are not in the file, which has: {}",
@@ -98,8 +96,8 @@ fn question_columns(file: &InputFile) -> Result<Option<Vec<ColumnRequest>>> {
     }
 }
 
-/// Returns question and answer of a row in any layout; columns of other layouts are absent.
-fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
+/// Returns question and right answer of a row in any layout; columns of other layouts are absent.
+fn parse_question(row: TableRow<'_>, before: i64) -> Result<(String, String), String> {
     if row.text("Question").or(row.text("Answer")).is_some() {
         let question = row.required_text("Question")?;
         let letter = row.required_text("Answer")?;
@@ -114,7 +112,7 @@ fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String
         Some(list) => serde_json::from_str(list).map_err(|_| "`choices` is text, not a list")?,
         None => OPTIONS.iter().map(|name| row.text(name).map(ToOwned::to_owned)).collect(),
     };
-    let at = index(answer, choices.len(), before).ok_or_else(|| {
+    let at = answer_index(answer, choices.len(), before).ok_or_else(|| {
         let (answer, len) = (shown(answer), choices.len());
         format!("`answer` is {answer}; there are {len} choices, counted from 0")
     })?;
@@ -122,8 +120,8 @@ fn question_and_answer(row: TableRow<'_>, before: i64) -> Result<(String, String
     choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
 }
 
-/// Returns the index of the answer; `before` is subtracted as in Python, where -1 is the last one.
-fn index(answer: &str, len: usize, before: i64) -> Option<usize> {
+/// Returns an index below `len`: the answer less `before`, which wraps to the last as in Python.
+fn answer_index(answer: &str, len: usize, before: i64) -> Option<usize> {
     let answer = answer.trim();
     let answer = answer.strip_suffix(".0").unwrap_or(answer).parse::<i64>().ok()?;
     let len = i64::try_from(len).ok()?;
@@ -138,7 +136,8 @@ mod tests {
 
     #[test]
     fn answers_count_from_zero_and_published_mode_takes_the_one_before() {
-        let all = |before| ["0", "1", "3", "4", "-1", "x", "2.0"].map(|a| index(a, 4, before));
+        let all =
+            |before| ["0", "1", "3", "4", "-1", "x", "2.0"].map(|a| answer_index(a, 4, before));
         assert_eq!(all(0), [Some(0), Some(1), Some(3), None, None, None, Some(2)]);
         assert_eq!(all(1), [Some(3), Some(0), Some(2), Some(3), Some(2), None, Some(1)]);
     }

@@ -10,7 +10,7 @@ use twox_hash::XxHash3_64;
 
 use super::hash::ngram_hashes;
 use super::index::{Header, MAGIC, SECTIONS, TaskCounts, VERSION, num_buckets};
-use super::prefilter::{self, place};
+use super::prefilter::{self, place_of_key};
 use super::settings::{IndexSettings, ItemPart};
 use super::tokens::{Tokens, for_each_token};
 use polysift_base::error::{Error, Result};
@@ -123,7 +123,7 @@ impl IndexBuilder {
                     .ok_or("has the id of another item with another text");
             }
         }
-        let is_covered = self.index(text);
+        let is_covered = self.record(text);
         if matches!(source, Source::Item(_)) {
             let counts = &mut self.tasks[task as usize];
             counts.items += 1;
@@ -136,9 +136,10 @@ impl IndexBuilder {
     pub fn ignore(&mut self, text: &str, language: &str) {
         let item = BenchmarkItem { question: text, language, ..BenchmarkItem::default() };
         let text = self.tokenize(Source::Ignored, &item);
-        self.index(text);
+        self.record(text);
     }
 
+    /// Appends the tokens of `item` to those of all texts; [`IndexBuilder::record`] adds the text.
     fn tokenize(&mut self, source: Source, item: &BenchmarkItem<'_>) -> TokenizedText {
         let start = self.tokens.ends.len();
         let mut question_tokens = 0;
@@ -156,8 +157,8 @@ impl IndexBuilder {
         }
     }
 
-    /// Records a text and its n-grams, and returns whether there are any to record.
-    fn index(&mut self, text: TokenizedText) -> bool {
+    /// Adds a text with its n-grams to index or to subtract, and returns whether it has any.
+    fn record(&mut self, text: TokenizedText) -> bool {
         let hashes: Vec<u64> = text
             .tokens
             .clone()
@@ -183,7 +184,8 @@ impl IndexBuilder {
         self.occurrences.len() > before
     }
 
-    fn ngram(&self, occurrence: &Occurrence) -> &[u8] {
+    /// Returns the tokens of an occurrence, each followed by a space.
+    fn ngram_bytes(&self, occurrence: &Occurrence) -> &[u8] {
         let text = &self.texts[occurrence.text as usize];
         let start = text.tokens.start + occurrence.token as usize;
         self.tokens.bytes(start..start + text.ngram as usize)
@@ -202,15 +204,16 @@ impl IndexBuilder {
     ) -> Result<Vec<TaskCounts>> {
         let mut occurrences = std::mem::take(&mut self.occurrences);
         occurrences.sort_unstable_by(|a, b| {
-            let by_text = || self.ngram(a).cmp(self.ngram(b));
+            let by_text = || self.ngram_bytes(a).cmp(self.ngram_bytes(b));
             let by_place = || (a.text, a.token).cmp(&(b.text, b.token));
             a.hash.cmp(&b.hash).then_with(by_text).then_with(by_place)
         });
-        let (mut header, mut sections, numbers) = self.items(inputs)?;
+        let (mut header, mut sections, numbers) = self.lay_out_items(inputs)?;
         let [filter, hash_bytes, bucket_ends, posting_ends, postings, ..] = &mut sections;
         let mut hashes = Vec::new();
-        let same =
-            |a: &Occurrence, b: &Occurrence| a.hash == b.hash && self.ngram(a) == self.ngram(b);
+        let same = |a: &Occurrence, b: &Occurrence| {
+            a.hash == b.hash && self.ngram_bytes(a) == self.ngram_bytes(b)
+        };
         for places in occurrences.chunk_by(same) {
             let source = |place: &Occurrence| self.texts[place.text as usize].source;
             let sources: BTreeSet<Source> = places.iter().map(source).collect();
@@ -241,25 +244,25 @@ impl IndexBuilder {
         if hashes.is_empty() {
             return Err(Error::config("items", "have no n-grams to look for"));
         }
-        let words = prefilter::build(&hashes);
+        let words = prefilter::build_words(&hashes);
         header.filter_words = words.len() as u64;
         header.ngrams = hashes.len() as u64;
         filter.extend(words.into_iter().flat_map(u64::to_le_bytes));
         let buckets = num_buckets(header.ngrams) as usize;
         for bucket in 0..buckets {
-            let end = hashes.partition_point(|hash| place(*hash, buckets) <= bucket);
+            let end = hashes.partition_point(|hash| place_of_key(*hash, buckets) <= bucket);
             bucket_ends.extend((end as u32).to_le_bytes());
         }
         hash_bytes.extend(hashes.into_iter().flat_map(u64::to_le_bytes));
         let mut file = AtomicFile::create(out)?;
-        write(&header, &sections, &mut file).map_err(Error::io(out, "write"))?;
+        write_file(&header, &sections, &mut file).map_err(Error::io(out, "write"))?;
         file.commit()?;
         Ok(header.tasks)
     }
 
-    /// Returns the header and the sections of a file with the items and no n-grams, and the item
-    /// number of each text.
-    fn items(
+    /// Returns the header (with the tasks, which move there) and the sections of a file with the
+    /// items and no n-grams, and the item number of each text, `u32::MAX` if it is none.
+    fn lay_out_items(
         &mut self,
         inputs: BTreeMap<String, String>,
     ) -> Result<(Header, [Vec<u8>; SECTIONS], Vec<u32>)> {
@@ -306,7 +309,7 @@ impl IndexBuilder {
 }
 
 /// Writes the file that [`Index::open`](super::Index::open) reads.
-fn write(header: &Header, sections: &[Vec<u8>], file: &mut AtomicFile) -> io::Result<()> {
+fn write_file(header: &Header, sections: &[Vec<u8>], file: &mut AtomicFile) -> io::Result<()> {
     let mut header = serde_json::to_vec(header)?;
     header.resize(header.len().next_multiple_of(8), b' ');
     let length = u32::try_from(header.len()).map_err(io::Error::other)?.to_le_bytes();

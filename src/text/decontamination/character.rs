@@ -31,13 +31,11 @@ pub(super) enum WordPart {
     Digit,
 }
 
-/// Roles, and whether the normal form is another than the character.
-static PARTS: CharacterTable<(WordPart, bool)> = CharacterTable::new(|c| {
+/// Roles, and normal forms that are another character or several.
+static CHARACTERS: CharacterTable<(WordPart, Option<Box<str>>)> = CharacterTable::new(|c| {
     let normal = normal_form(c);
-    (part_of_form(&normal), !normal.chars().eq([c]))
+    (role_of_form(&normal), (!normal.chars().eq([c])).then(|| normal.into()))
 });
-
-static FORMS: CharacterTable<Box<str>> = CharacterTable::new(|c| normal_form(c).into());
 
 static DIGIT: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\p{Nd}").ok());
 /// General categories Mc and Me: combining marks that take space.
@@ -46,10 +44,11 @@ static SPACING_MARK: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"[\p
 /// Returns a character's role, and its normal form if it is another character or several.
 #[inline]
 pub(super) fn look_up(c: char) -> (WordPart, Option<&'static str>) {
-    let (part, is_changed) = *PARTS.get(c);
-    (part, is_changed.then(|| &**FORMS.get(c)))
+    let (part, form) = CHARACTERS.get(c);
+    (*part, form.as_deref())
 }
 
+/// Returns the normal form of a single character, which may be empty.
 fn normal_form(c: char) -> String {
     let mut normal = String::new();
     decompose_compatible(c, |c| {
@@ -66,9 +65,8 @@ fn normal_form(c: char) -> String {
     normal
 }
 
-/// Returns true for invisible characters without meaning: those with `Default_Ignorable_Code_Point`
-/// that are not nonspacing marks, except the zero-width space, which separates words; and the
-/// tatweel, which stretches a word.
+/// Returns true for invisible characters without meaning (`Default_Ignorable_Code_Point` but no
+/// nonspacing mark nor zero-width space, which separates words), and for the tatweel.
 fn is_unseen(c: char) -> bool {
     matches!(
         c,
@@ -78,6 +76,7 @@ fn is_unseen(c: char) -> bool {
     )
 }
 
+/// Returns the value of a decimal digit of any script; `None` for other characters.
 pub(super) fn digit_value(c: char) -> Option<u32> {
     // The ten digits of a script follow each other, from zero on; perhaps another ten follow.
     let up_to_c = (0..=c as u32).rev().map_while(char::from_u32);
@@ -91,8 +90,9 @@ pub(super) fn is_digit(c: char) -> bool {
     matches!(c, '\u{11de0}'..='\u{11de9}') || is_match(DIGIT.as_ref(), c)
 }
 
-fn part_of_form(normal: &str) -> WordPart {
-    let mut parts = normal.chars().map(part_of);
+/// Returns the role of a character with this normal form.
+fn role_of_form(normal: &str) -> WordPart {
+    let mut parts = normal.chars().map(role_of_normal);
     let Some(first) = parts.next() else { return WordPart::Dropped };
     let is_joined = matches!(first, WordPart::Letter | WordPart::Digit);
     let is_one = normal.chars().nth(1).is_none();
@@ -100,7 +100,7 @@ fn part_of_form(normal: &str) -> WordPart {
 }
 
 /// Returns the role of a character that is its own normal form.
-fn part_of(c: char) -> WordPart {
+fn role_of_normal(c: char) -> WordPart {
     if is_combining_mark(c) {
         WordPart::Mark
     } else if !c.is_alphanumeric() || ('\u{2b9}'..='\u{2bd}').contains(&c) {

@@ -58,6 +58,7 @@ pub fn cut_by_both(
     Some(common).filter(|pieces| !pieces.iter().all(is_blank))
 }
 
+/// Returns true for a piece of [`SHORTEST_PIECE`] characters or more, not only white space.
 fn is_long(text: &str, piece: &Range<usize>) -> bool {
     let piece = text.get(piece.clone()).unwrap_or_default();
     piece.chars().nth(SHORTEST_PIECE - 1).is_some() && !piece.trim().is_empty()

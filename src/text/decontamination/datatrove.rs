@@ -80,7 +80,7 @@ pub(super) fn for_each_word(text: &str, language: &str, mut take: impl FnMut(&[u
     word.end();
 }
 
-/// Skips digits and extends `number` by their places; returns whether there are any.
+/// Skips digits and extends the end of `number` behind them; returns whether there are any.
 fn skip_digits<C>(chars: &mut Peekable<C>, number: &mut Range<usize>) -> bool
 where
     C: Iterator<Item = (char, Range<usize>)>,

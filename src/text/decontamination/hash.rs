@@ -19,6 +19,7 @@ pub(super) fn ngram_hashes(tokens: &[u64], n: u32, mask: u64) -> impl Iterator<I
     })
 }
 
+/// Returns the hash of a sequence of tokens and one more.
 fn append(hash: u64, token: u64) -> u64 {
     hash.wrapping_mul(BASE).wrapping_add(token)
 }

@@ -25,7 +25,7 @@ use std::path::Path;
 use memmap2::Mmap;
 use serde::{Deserialize, Serialize};
 
-use super::prefilter::place;
+use super::prefilter::place_of_key;
 use super::settings::IndexSettings;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::open;
@@ -126,7 +126,7 @@ enum Section {
 pub(super) const SECTIONS: usize = Section::Ids as usize + 1;
 
 impl Header {
-    /// Returns the place of each [`Section`]; `None` unless they are what is from `start` to `end`.
+    /// Returns the place of each [`Section`]; `None` unless together they fill `start..end`.
     fn sections(&self, start: usize, end: usize) -> Option<[Range<usize>; SECTIONS]> {
         let sizes = [
             (self.filter_words, 8),
@@ -179,6 +179,7 @@ impl Index {
         Self::from_map(map).map_err(|reason| Error::corrupt(path, reason))
     }
 
+    /// Checks and reads a mapped file, whose magic and version are known; says what is wrong.
     fn from_map(map: Mmap) -> Result<Self, String> {
         let (content, digest) = map.split_at(map.len() - DIGEST);
         if blake3::hash(content) != *digest {
@@ -232,6 +233,7 @@ impl Index {
         is_whole(postings.all(has_ngram), "postings")
     }
 
+    /// Returns true if what the items refer to exists: tasks, tokens and parts of `ids`.
     fn has_whole_items(&self, ids: &str) -> bool {
         let Header { settings, tasks, tokens, .. } = &self.header;
         let mut ends = (0, 0);
@@ -298,6 +300,7 @@ impl Index {
         str::from_utf8(self.ngram_bytes(ngram)).unwrap_or_default() // checked on opening
     }
 
+    /// Returns the tokens of n-gram number `ngram`, without the space behind the last.
     pub(super) fn ngram_bytes(&self, ngram: u32) -> &[u8] {
         let Some(Posting { item, token }) = self.postings(ngram).next() else { return &[] };
         let (item, ends) = (self.item(item), self.section(Section::TokenEnds));
@@ -307,14 +310,14 @@ impl Index {
         &self.section(Section::Text)[start as usize..u32_at(ends, last) as usize - 1]
     }
 
-    pub(super) fn filter(&self) -> &[[u8; 8]] {
+    pub(super) fn filter_words(&self) -> &[[u8; 8]] {
         self.section(Section::Filter).as_chunks().0
     }
 
-    /// Returns the numbers of the n-grams with this hash.
-    pub(super) fn with_hash(&self, hash: u64) -> Range<u32> {
+    /// Returns the numbers of the n-grams with this hash, which may be of other tokens.
+    pub(super) fn ngrams_with_hash(&self, hash: u64) -> Range<u32> {
         let ends = self.section(Section::BucketEnds);
-        let bucket = place(hash, ends.len() / 4);
+        let bucket = place_of_key(hash, ends.len() / 4);
         let start = bucket.checked_sub(1).map_or(0, |before| u32_at(ends, before));
         let end = u32_at(ends, bucket);
         let hashes = &self.section(Section::Hashes).as_chunks().0[start as usize..end as usize];
@@ -329,21 +332,24 @@ impl Index {
         Posting { item: u32_at(postings, 2 * place), token: u32_at(postings, 2 * place + 1) }
     }
 
+    /// Returns task, n, question tokens, end of tokens and end of id.
     fn item_numbers(&self, item: u32) -> [u32; ITEM_NUMBERS] {
         let items = self.section(Section::Items);
         std::array::from_fn(|index| u32_at(items, item as usize * ITEM_NUMBERS + index))
     }
 
+    /// Returns a section as the u32 numbers that it consists of.
     fn numbers(&self, section: Section) -> impl Iterator<Item = u32> {
         self.section(section).as_chunks().0.iter().map(|bytes| u32::from_le_bytes(*bytes))
     }
 }
 
+/// Returns the number of buckets of `ngrams` hashes.
 pub(super) fn num_buckets(ngrams: u64) -> u64 {
     ngrams.div_ceil(HASHES_PER_BUCKET)
 }
 
-/// Reads little-endian number `index`, which the caller has checked to exist.
+/// Reads little-endian number `index`, from 0; the caller has checked that it exists.
 fn u32_at(bytes: &[u8], index: usize) -> u32 {
     bytes.as_chunks().0.get(index).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }

@@ -9,10 +9,11 @@ const BITS_PER_KEY: usize = 10;
 /// Bits that a key sets in its word.
 const BITS_SET: u32 = 4;
 
-pub(super) fn build(keys: &[u64]) -> Vec<u64> {
+/// Returns the words of a filter that holds `keys`, at least one word.
+pub(super) fn build_words(keys: &[u64]) -> Vec<u64> {
     let mut words = vec![0; (keys.len() * BITS_PER_KEY).div_ceil(64).max(1)];
     for key in keys {
-        let word = place(*key, words.len());
+        let word = place_of_key(*key, words.len());
         words[word] |= bits(*key);
     }
     words
@@ -21,16 +22,18 @@ pub(super) fn build(keys: &[u64]) -> Vec<u64> {
 /// Returns true if `key` may be in the filter of these little-endian words, and always if it is.
 #[inline]
 pub(super) fn may_contain(words: &[[u8; 8]], key: u64) -> bool {
-    let word = words.get(place(key, words.len())).map_or(0, |word| u64::from_le_bytes(*word));
+    let word =
+        words.get(place_of_key(key, words.len())).map_or(0, |word| u64::from_le_bytes(*word));
     word & bits(key) == bits(key)
 }
 
 /// Returns the place of a key among `places` that divide the range of keys evenly, ascending.
 #[inline]
-pub(super) fn place(key: u64, places: usize) -> usize {
+pub(super) fn place_of_key(key: u64, places: usize) -> usize {
     ((u128::from(key) * places as u128) >> 64) as usize
 }
 
+/// Returns the bits that a key sets in its word.
 fn bits(key: u64) -> u64 {
     (0..BITS_SET).fold(0, |bits, index| bits | 1 << (key >> (6 * index) & 63))
 }
@@ -48,11 +51,12 @@ mod tests {
             u64::from_le_bytes(bytes)
         };
         let keys: Vec<u64> = (0..10_000).map(key).collect();
-        let words: Vec<[u8; 8]> = build(&keys).iter().map(|word| word.to_le_bytes()).collect();
+        let words: Vec<[u8; 8]> =
+            build_words(&keys).iter().map(|word| word.to_le_bytes()).collect();
         assert!(keys.iter().all(|key| may_contain(&words, *key)));
         let passed = (10_000..110_000).filter(|n| may_contain(&words, key(*n))).count();
         assert!(passed < 3_000, "{passed} of 100,000");
         assert!(!may_contain(&[], 7));
-        assert!(build(&[]).len() == 1);
+        assert!(build_words(&[]).len() == 1);
     }
 }

@@ -39,7 +39,7 @@ impl Hits {
 
     /// Returns the distinct n-grams of the index that were hit, ascending.
     pub fn ngrams(&self) -> Vec<u32> {
-        distinct(self.hits.iter().map(|hit| hit.ngram).collect())
+        sorted_distinct(self.hits.iter().map(|hit| hit.ngram).collect())
     }
 
     /// Returns the places of the hits, in bytes and in order; overlapping ones are merged.
@@ -55,7 +55,7 @@ impl Hits {
     }
 }
 
-fn distinct<T: Ord>(mut values: Vec<T>) -> Vec<T> {
+fn sorted_distinct<T: Ord>(mut values: Vec<T>) -> Vec<T> {
     values.sort_unstable();
     values.dedup();
     values
@@ -69,8 +69,8 @@ struct JoinedLines {
 }
 
 impl JoinedLines {
-    /// Joins the words of `text`; `None` if a hyphen breaks none.
-    fn of(text: &str) -> Option<Self> {
+    /// Joins the words that hyphens break in `text`; `None` if there are none.
+    fn join(text: &str) -> Option<Self> {
         let mut joined = Self { text: String::new(), breaks: Vec::new() };
         let mut kept = 0;
         for (at, _) in text.match_indices('\n') {
@@ -91,7 +91,7 @@ impl JoinedLines {
         (kept > 0).then_some(joined)
     }
 
-    /// Returns the place in the document of `range` in the joined text, if a break is inside.
+    /// Returns the place in the document of `range` of the joined text, if a break is inside.
     fn place_across_a_break(&self, range: &Range<usize>) -> Option<Range<usize>> {
         let before = self.breaks.partition_point(|(place, _)| *place <= range.start);
         let inside = self.breaks.partition_point(|(place, _)| *place < range.end);
@@ -110,7 +110,7 @@ impl Index {
         if self.header.settings.normalisation != Normalisation::Default {
             return hits;
         }
-        let Some(joined) = JoinedLines::of(text) else { return hits };
+        let Some(joined) = JoinedLines::join(text) else { return hits };
         let found = self.scan_as_written(&joined.text, language);
         let before = hits.hits.len();
         // The other hits are in the text as it stands too.
@@ -125,14 +125,15 @@ impl Index {
         hits
     }
 
+    /// Searches a text without joining broken words; texts without a hit are tokenized only once.
     fn scan_as_written(&self, text: &str, language: &str) -> Hits {
         let mut tokens = Vec::with_capacity(text.len() / BYTES_PER_TOKEN);
         let hash = |token: &[u8], _| tokens.push(XxHash3_64::oneshot(token));
         for_each_token(&self.header.settings, language, text, hash);
         // One loop queries the filter for all n-grams, so that memory accesses overlap.
-        let filter = self.filter();
+        let filter = self.filter_words();
         let is_candidate =
-            |hash| prefilter::may_contain(filter, hash) && !self.with_hash(hash).is_empty();
+            |hash| prefilter::may_contain(filter, hash) && !self.ngrams_with_hash(hash).is_empty();
         let has_candidate = |n: &u32| ngram_hashes(&tokens, *n, self.hash_mask).any(is_candidate);
         let lengths: Vec<u32> = self.lengths.iter().copied().filter(has_candidate).collect();
         if lengths.is_empty() {
@@ -156,18 +157,18 @@ impl Index {
                 let end = first + n as usize;
                 let ngram = tokens.bytes(first..end).trim_ascii_end();
                 ngrams.push((hash, ngram));
-                if !prefilter::may_contain(self.filter(), hash) {
+                if !prefilter::may_contain(self.filter_words(), hash) {
                     continue;
                 }
                 if let Some(found) =
-                    self.with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
+                    self.ngrams_with_hash(hash).find(|found| self.ngram_bytes(*found) == ngram)
                 {
                     let range = places[first].start..places[end - 1].end;
                     hits.hits.push(Hit { ngram: found, range });
                 }
             }
             if hits.hits.len() > before {
-                hits.distinct_ngrams += distinct(ngrams).len();
+                hits.distinct_ngrams += sorted_distinct(ngrams).len();
             }
         }
         hits.hits.sort_by_key(|hit| hit.range.start);
@@ -177,7 +178,7 @@ impl Index {
     /// Returns the tasks with one of these `ngrams`, ascending, as numbers in [`Index::tasks`].
     pub fn tasks_hit(&self, ngrams: &[u32]) -> Vec<usize> {
         let postings = ngrams.iter().flat_map(|ngram| self.postings(*ngram));
-        distinct(postings.map(|posting| self.item(posting.item).task).collect())
+        sorted_distinct(postings.map(|posting| self.item(posting.item).task).collect())
     }
 
     /// Returns the numbers of the items with one of these distinct `ngrams`, ascending, each with

@@ -41,8 +41,8 @@ impl Tokens {
         &self.text[end(tokens.start)..end(tokens.end)]
     }
 
-    pub(super) fn truncate(&mut self, token: usize) {
-        self.ends.truncate(token);
+    pub(super) fn truncate(&mut self, num_tokens: usize) {
+        self.ends.truncate(num_tokens);
         self.text.truncate(self.ends.last().copied().unwrap_or(0));
     }
 }

@@ -5,7 +5,7 @@
 //! character of a script without spaces is a word, whatever the rest of the text is in.
 //!
 //! Up to 15 ASCII letters and digits before another ASCII character, like most words of an English
-//! web page, take a fast path of eight bytes at a time; others are built character by character.
+//! web page, take a fast path of sixteen bytes at a time; others are built character by character.
 
 use std::ops::Range;
 
@@ -63,35 +63,20 @@ pub(super) fn for_each_word(text: &str, numbers: Numbers, take: impl FnMut(&[u8]
     words.open.end();
 }
 
-/// Returns the leading ASCII letters and digits of `bytes` in lower case, and their number. Reads
-/// at most [`SHORT`] bytes. Digits end the run where numbers become zeros.
+/// Returns the first [`SHORT`] bytes with ASCII letters in lower case, and the number of leading
+/// ASCII letters and digits. Digits end the run where numbers become zeros.
 fn ascii_run(bytes: &[u8], numbers: Numbers) -> ([u8; SHORT], usize) {
-    let mut run = [0; SHORT];
-    let mut length = 0;
-    for (half, rest) in [(0, bytes), (8, bytes.get(8..).unwrap_or_default())] {
-        let chunk = rest.first_chunk().copied().unwrap_or_else(|| {
-            let mut padded = [0; 8];
-            padded[..rest.len()].copy_from_slice(rest);
-            padded
-        });
-        let (lower, count) = lower_run(u64::from_le_bytes(chunk), numbers);
-        run[half..half + 8].copy_from_slice(&lower.to_le_bytes());
-        length += count;
-        if count < 8 {
-            break;
-        }
+    const HIGH: u128 = all(0x80);
+    const fn all(byte: u8) -> u128 {
+        u128::from_le_bytes([byte; SHORT])
     }
-    (run, length)
-}
-
-/// Returns eight bytes with letters in lower case, and the number of leading letters and digits.
-fn lower_run(chunk: u64, numbers: Numbers) -> (u64, usize) {
-    const HIGH: u64 = 0x8080_8080_8080_8080;
-    const fn all(byte: u8) -> u64 {
-        byte as u64 * 0x0101_0101_0101_0101
-    }
+    let chunk = u128::from_le_bytes(bytes.first_chunk().copied().unwrap_or_else(|| {
+        let mut padded = [0; SHORT];
+        padded[..bytes.len()].copy_from_slice(bytes);
+        padded
+    }));
     // Sets the high bit of each byte in the range. No byte has it set before, so nothing carries.
-    let between = |bytes: u64, first: u8, last: u8| {
+    let between = |bytes: u128, first: u8, last: u8| {
         (bytes + all(0x80 - first)) & !(bytes + all(0x7f - last)) & HIGH
     };
     let ascii = chunk & !HIGH;
@@ -101,9 +86,10 @@ fn lower_run(chunk: u64, numbers: Numbers) -> (u64, usize) {
         Numbers::Zero => 0,
     };
     let others = !(letters | digits) & HIGH;
-    (chunk | letters >> 2, others.trailing_zeros() as usize / 8)
+    ((chunk | letters >> 2).to_le_bytes(), others.trailing_zeros() as usize / 8)
 }
 
+/// Puts words together from the normal forms of characters.
 struct WordMaker<F> {
     numbers: Numbers,
     open: OpenWord<F>,
@@ -114,6 +100,7 @@ struct WordMaker<F> {
 }
 
 impl<F: FnMut(&[u8], Range<usize>)> WordMaker<F> {
+    /// Adds a character with its role and normal form to the open word, which it may end.
     fn add(&mut self, part: WordPart, form: &[u8], place: Range<usize>) {
         let zeros = self.numbers == Numbers::Zero;
         let is_open = !self.open.is_empty();

@@ -55,6 +55,7 @@ fn has_no_spaces(c: char) -> bool {
         | '\u{F900}'..='\u{FAFF}' | '\u{FF00}'..='\u{FFEF}' | '\u{20000}'..='\u{3FFFF}')
 }
 
+/// Returns the byte range of the first e-mail address, as if nothing stood before `text`.
 pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
     memchr_iter(b'@', text.as_bytes()).find_map(|at| {
         let start = local_start(&text[..at])?;
@@ -68,7 +69,7 @@ pub(super) fn first_address(text: &str) -> Option<Range<usize>> {
     })
 }
 
-/// Returns the start of the local part at the end of `text`.
+/// Returns the start of the local part at the end of `text`; `None` if no character can begin one.
 fn local_start(text: &str) -> Option<usize> {
     let (mut start, mut kind, mut after) = (None, Kind::Common, '@');
     for (i, c) in text.char_indices().rev() {
@@ -93,7 +94,8 @@ fn local_start(text: &str) -> Option<usize> {
     start
 }
 
-/// Returns the end of the longest domain at the start of `text` that ends in a public suffix.
+/// Returns the end of the longest domain at the start of `text` that ends in a public suffix; an IP
+/// address in brackets is taken whole.
 fn known_domain_end(text: &str) -> Option<usize> {
     if text.starts_with('[') {
         return Some(text.len()); // an IP address

@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use memchr::memchr_iter;
 use regex::Regex;
 
-use super::ip::octet;
+use super::ip::octet_len;
 use super::letters::is_latin;
 use crate::characters::is_match;
 
@@ -19,8 +19,8 @@ use crate::characters::is_match;
 static LETTER_OR_NUMBER: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r"[\p{L}\p{N}]").ok());
 
-/// Returns the first address at or after `from`, with an ASCII domain; earlier text only affects
-/// the word boundary.
+/// Returns the byte range of the first address at or after `from`, with an ASCII domain; the text
+/// before `from` only affects the word boundary.
 pub(super) fn first_email(text: &str, from: usize) -> Option<Range<usize>> {
     memchr_iter(b'@', &text.as_bytes()[from..]).find_map(|at| {
         let at = from + at;
@@ -29,7 +29,7 @@ pub(super) fn first_email(text: &str, from: usize) -> Option<Range<usize>> {
     })
 }
 
-/// Returns the start of the local part before `at`, not before `from`.
+/// Returns the start of the local part before `at`, not before `from`; `None` if there is none.
 fn local_start(text: &str, from: usize, at: usize) -> Option<usize> {
     let bytes = text.as_bytes();
     let is_atom = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+/=?^_`{|}~-".contains(&b);
@@ -49,8 +49,8 @@ fn at_word_boundary(text: &str, at: usize) -> bool {
     text[..at].chars().next_back().is_some_and(is_word) != text[at..].starts_with(is_word)
 }
 
-/// Returns the end of the domain that starts at `start`; `is_label` tells which characters beside
-/// ASCII may stand in it.
+/// Returns the end of the domain that starts at `start`, or `None` for fewer than two labels;
+/// `is_label` tells which characters beside ASCII may stand in it.
 pub(super) fn domain_end(text: &str, start: usize, is_label: fn(char) -> bool) -> Option<usize> {
     let bytes = text.as_bytes();
     if bytes.get(start) == Some(&b'[') {
@@ -91,11 +91,11 @@ pub(super) fn domain_end(text: &str, start: usize, is_label: fn(char) -> bool) -
 fn literal_end(bytes: &[u8], start: usize) -> Option<usize> {
     let mut rest = &bytes[start..];
     for _ in 0..3 {
-        rest = rest[octet(rest)?..].strip_prefix(b".")?;
+        rest = rest[octet_len(rest)?..].strip_prefix(b".")?;
     }
     let at = bytes.len() - rest.len();
     let tag = rest.iter().take_while(|b| b.is_ascii_alphanumeric() || **b == b'-').count();
-    if octet(rest) == Some(tag) && rest[tag..].starts_with(b"]") {
+    if octet_len(rest) == Some(tag) && rest[tag..].starts_with(b"]") {
         return Some(at + tag + 1);
     }
     (tag > 0 && rest[tag - 1] != b'-' && rest[tag..].starts_with(b":]")).then_some(at + tag + 2)

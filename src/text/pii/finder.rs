@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::address::first_address;
-use super::iban::ibans;
-use super::ip::ips;
+use super::iban::find_ibans;
+use super::ip::find_ips;
 use super::options::{PiiConfig, Placeholders};
 use super::span::{PiiKind, PiiSpan};
 
@@ -22,7 +22,7 @@ pub(super) fn find(text: &str, options: &PiiConfig) -> Vec<PiiSpan> {
     while let Some(gap) = gaps.pop() {
         let mut start = gap.start;
         let mut kept = Vec::new();
-        for span in disjoint(candidates(text, &gap, options)) {
+        for span in resolve_overlaps(find_candidates(text, &gap, options)) {
             if span.is_placeholder && options.placeholders == Placeholders::Keep {
                 kept.push(span);
             } else {
@@ -41,32 +41,32 @@ pub(super) fn find(text: &str, options: &PiiConfig) -> Vec<PiiSpan> {
     spans
 }
 
-/// Returns what is found in a part of `text` as if nothing were around it.
-fn candidates(text: &str, part: &Range<usize>, options: &PiiConfig) -> Vec<PiiSpan> {
+/// Returns the matches of all kinds in a part of `text`, as if nothing were around it.
+fn find_candidates(text: &str, part: &Range<usize>, options: &PiiConfig) -> Vec<PiiSpan> {
     let mut candidates = Vec::new();
     let (text_of_part, start) = (&text[part.clone()], part.start);
     for &kind in &options.kinds {
         let new =
             |range: Range<usize>| PiiSpan::new(text, kind, start + range.start..start + range.end);
         match kind {
-            PiiKind::Email => candidates.extend(emails(text_of_part).map(new)),
-            PiiKind::Ip => candidates.extend(ips(text_of_part, options.ip).map(new)),
-            PiiKind::Iban => candidates.extend(ibans(text_of_part).map(new)),
+            PiiKind::Email => candidates.extend(find_emails(text_of_part).map(new)),
+            PiiKind::Ip => candidates.extend(find_ips(text_of_part, options.ip).map(new)),
+            PiiKind::Iban => candidates.extend(find_ibans(text_of_part).map(new)),
         }
     }
     candidates
 }
 
 /// Finds every e-mail address; the end of each counts as a new start of the text.
-fn emails(text: &str) -> impl Iterator<Item = Range<usize>> {
+fn find_emails(text: &str) -> impl Iterator<Item = Range<usize>> {
     let first = move |from: usize| {
         first_address(&text[from..]).map(|found| from + found.start..from + found.end)
     };
     std::iter::successors(first(0), move |before| first(before.end))
 }
 
-/// Resolves overlaps among `candidates`; the result ascends.
-fn disjoint(mut candidates: Vec<PiiSpan>) -> impl Iterator<Item = PiiSpan> {
+/// Keeps the longest of overlapping `candidates`, as [`find`] says; the result ascends.
+fn resolve_overlaps(mut candidates: Vec<PiiSpan>) -> impl Iterator<Item = PiiSpan> {
     const PRECEDENCE: [PiiKind; 3] = [PiiKind::Email, PiiKind::Iban, PiiKind::Ip];
     candidates.sort_unstable_by_key(|PiiSpan { kind, range, .. }| {
         let precedence = PRECEDENCE.iter().position(|other| other == kind);

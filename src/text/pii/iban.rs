@@ -14,14 +14,15 @@ const GROUP: usize = 4;
 /// Bytes searched together for the start of an IBAN.
 const BLOCK_BYTES: usize = 64;
 
-pub(super) fn ibans(text: &str) -> impl Iterator<Item = Range<usize>> {
-    starts(text.as_bytes())
+/// Finds every IBAN that neither a Latin letter nor a digit touches.
+pub(super) fn find_ibans(text: &str) -> impl Iterator<Item = Range<usize>> {
+    find_starts(text.as_bytes())
         .filter(|&start| !text[..start].ends_with(joins))
         .filter_map(|start| Some(start..iban_end(text, start)?))
 }
 
-/// Finds the places of two capitals before two digits, which are rare.
-fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
+/// Finds the places of two capitals before two digits, where an IBAN may start.
+fn find_starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let last = bytes.len().saturating_sub(GROUP - 1);
     (0..last).step_by(BLOCK_BYTES).flat_map(move |block| {
         let end = last.min(block + BLOCK_BYTES);
@@ -30,7 +31,7 @@ fn starts(bytes: &[u8]) -> impl Iterator<Item = usize> {
     })
 }
 
-/// Returns true if two capitals precede two digits anywhere; branch-free, so that it vectorizes.
+/// Returns true if two capitals precede two digits; branch-free to vectorize. Needs three bytes.
 fn has_start(bytes: &[u8]) -> bool {
     let count = bytes.len() - (GROUP - 1);
     let (first, second) = (&bytes[..count], &bytes[1..=count]);
@@ -41,8 +42,8 @@ fn has_start(bytes: &[u8]) -> bool {
     letters.zip(digits).fold(0, |any, (letters, digits)| any | u8::from(letters & digits)) != 0
 }
 
-/// Returns the end of the IBAN at `start`, unless a letter or digit follows. The registry fixes its
-/// length, so at most one end of a group is that of an IBAN.
+/// Returns the end of the IBAN at `start`, unless a letter or digit follows. The registry fixes the
+/// length of IBANs, so at most one end of a group is the end of one.
 fn iban_end(text: &str, start: usize) -> Option<usize> {
     let mut electronic = String::with_capacity(MAX_CHARACTERS);
     let mut is_separated = None;

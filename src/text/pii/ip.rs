@@ -22,18 +22,17 @@ static NETWORKS: LazyLock<Vec<Network>> = LazyLock::new(|| {
          ::/127 64:ff9b:1::/48 100::/64 2001::/23 2001:db8::/32 2002::/16 3fff::/20 fc00::/7
          fe80::/10 +192.0.0.9/32 +192.0.0.10/32 +2001:1::1/128 +2001:1::2/128 +2001:3::/32
          +2001:4:112::/48 +2001:20::/28 +2001:30::/28";
-    written.split_whitespace().filter_map(network).collect()
+    written.split_whitespace().filter_map(parse_network).collect()
 });
 
-/// First address of a range, the number of its bits that all addresses of the range share, and
-/// whether they are global.
+/// First address of a range, number of bits that its addresses share, and whether they are global.
 type Network = (u128, u32, bool);
 
 /// Number of bits before an IPv4 address in the IPv6 address that it is mapped to.
 const MAPPED_BITS: u32 = 96;
 
 /// Parses a range that is written as first address and number of shared bits: `192.0.2.0/24`.
-fn network(written: &str) -> Option<Network> {
+fn parse_network(written: &str) -> Option<Network> {
     let range = written.trim_start_matches('+');
     let (first, bits) = range.split_once('/')?;
     let (first, bits) = (first.parse::<IpAddr>().ok()?, bits.parse::<u32>().ok()?);
@@ -68,26 +67,26 @@ fn is_in_scope(ip: IpAddr, scope: IpScope) -> bool {
 }
 
 /// Finds every address in `scope`; an IPv4 address at the end of an IPv6 address is part of it.
-pub(super) fn ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usize>> {
+pub(super) fn find_ips(text: &str, scope: IpScope) -> impl Iterator<Item = Range<usize>> {
     let bytes = text.as_bytes();
     let mut next_colon = 0;
     memchr2_iter(b'.', b':', bytes).filter_map(move |at| {
         let (range, ip) = if bytes[at] == b'.' {
             ipv4_around(text, at)?
-        } else if at < next_colon || !bytes.get(at + 1).is_some_and(|&b| is_ipv6(b)) {
+        } else if at < next_colon || !bytes.get(at + 1).is_some_and(|&b| is_ipv6_byte(b)) {
             return None;
         } else {
             let before = bytes[..at].iter().rev().take_while(|b| b.is_ascii_hexdigit()).count();
             // What a letter joins is a label, as in `IPv6:2001:db8::1`.
             let before = if text[..at - before].ends_with(joins) { 0 } else { before };
-            next_colon = at + bytes[at..].iter().take_while(|b| is_ipv6(**b)).count();
+            next_colon = at + bytes[at..].iter().take_while(|b| is_ipv6_byte(**b)).count();
             ipv6_in(text, at - before..next_colon)?
         };
         is_in_scope(ip, scope).then_some(range)
     })
 }
 
-/// Returns the IPv4 address with its first dot at `dot`.
+/// Returns the IPv4 address whose first dot is at `dot`, unless it is part of something longer.
 fn ipv4_around(text: &str, dot: usize) -> Option<(Range<usize>, IpAddr)> {
     let bytes = text.as_bytes();
     let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
@@ -114,7 +113,7 @@ fn dotted_end(bytes: &[u8], start: usize) -> usize {
 }
 
 /// Returns true if a byte may stand in an IPv6 address, except in its IPv4 part.
-fn is_ipv6(byte: u8) -> bool {
+fn is_ipv6_byte(byte: u8) -> bool {
     byte.is_ascii_hexdigit() || byte == b':'
 }
 
@@ -157,7 +156,7 @@ fn may_end(text: &str, end: usize) -> bool {
 
 /// Returns the length of the longest number up to 255, of at most three digits, that `bytes` starts
 /// with; leading zeros are digits.
-pub(super) fn octet(bytes: &[u8]) -> Option<usize> {
+pub(super) fn octet_len(bytes: &[u8]) -> Option<usize> {
     let digits = bytes.iter().take(3).take_while(|byte| byte.is_ascii_digit()).count();
     let value = |n: usize| bytes[..n].iter().fold(0, |value, b| 10 * value + u32::from(b - b'0'));
     (1..=digits).rev().find(|&n| value(n) <= 255)

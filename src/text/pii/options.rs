@@ -99,8 +99,8 @@ pub struct PiiConfig {
 }
 
 impl PiiConfig {
-    /// Returns the patterns of [`PiiConfig::except`], and what is behind `/./` as one more;
-    /// [`Error::Config`] if one is malformed.
+    /// Returns the patterns of [`PiiConfig::except`], and for a glob with `/./` also the part
+    /// behind it; [`Error::Config`] if one is malformed.
     pub fn exceptions(&self) -> Result<Vec<glob::Pattern>> {
         let parse = |glob: String| {
             let wrong = |e| Error::config("pii.except", format!("`{glob}`: {e}"));
@@ -113,7 +113,7 @@ impl PiiConfig {
         globs.map(parse).collect()
     }
 
-    /// Checks what the types cannot express.
+    /// Checks that the mode finds a kind and uses every setting, and that globs are valid.
     pub fn check(&self) -> Result<()> {
         if self.kinds.is_empty() {
             return Err(Error::config("pii.kinds", "is empty; leave `[pii]` out instead"));

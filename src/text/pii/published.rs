@@ -10,23 +10,23 @@ use std::ops::Range;
 use aho_corasick::{AhoCorasick, Match};
 
 use super::email::first_email;
-use super::ip::{is_global, octet};
+use super::ip::{is_global, octet_len};
 use super::options::{IpScope, PiiConfig, PiiMode};
 use super::span::{PiiKind, PiiSpan};
 
 /// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
 
-/// Returns the replacements of Apertus, the remaining occurrences of each match in order of
-/// discovery, or of datatrove, the matches.
+/// Returns what the formatter of the mode replaces, ascending: datatrove the matches, Apertus in
+/// order of discovery every occurrence of a match that overlaps no earlier one.
 pub(super) fn find(text: &str, config: &PiiConfig) -> Vec<PiiSpan> {
     let is_apertus = config.mode == PiiMode::Apertus;
     let mut spans = BTreeMap::new();
     for kind in PiiKind::ALL.into_iter().filter(|kind| config.kinds.contains(kind)) {
         let matches = match kind {
-            PiiKind::Email => emails(text), // the first kind: nothing is replaced yet
-            PiiKind::Ip => leftmost_between(text, spans.values(), ipv4_bytes),
-            PiiKind::Iban if is_apertus => leftmost_between(text, spans.values(), iban_bytes),
+            PiiKind::Email => find_emails(text), // the first kind: nothing is replaced yet
+            PiiKind::Ip => leftmost_between(text, spans.values(), ipv4_len),
+            PiiKind::Iban if is_apertus => leftmost_between(text, spans.values(), apertus_iban_len),
             PiiKind::Iban => Vec::new(),
         };
         if is_apertus {
@@ -34,7 +34,7 @@ pub(super) fn find(text: &str, config: &PiiConfig) -> Vec<PiiSpan> {
             let values = matches.into_iter().map(|range| &text[range]);
             let values: Vec<&str> = values.filter(|value| seen.insert(*value)).collect();
             // A search for each would take quadratic time, one for all too much memory.
-            values.chunks(4096).for_each(|values| replace_all(text, kind, values, &mut spans));
+            values.chunks(4096).for_each(|values| add_matches(text, kind, values, &mut spans));
             continue;
         }
         let is_in_scope = |range: &Range<usize>| {
@@ -48,9 +48,8 @@ pub(super) fn find(text: &str, config: &PiiConfig) -> Vec<PiiSpan> {
     spans.into_values().collect()
 }
 
-/// Adds the disjoint occurrences of `values`, of the first value first, that touch none of `spans`,
-/// keyed by their start.
-fn replace_all(text: &str, kind: PiiKind, values: &[&str], spans: &mut BTreeMap<usize, PiiSpan>) {
+/// Adds the occurrences of `values`, one value after the other, unless they overlap one of `spans`.
+fn add_matches(text: &str, kind: PiiKind, values: &[&str], spans: &mut BTreeMap<usize, PiiSpan>) {
     let Ok(finder) = AhoCorasick::new(values) else { return }; // fails from 2^31 states on only
     let mut hits: Vec<Match> = finder.find_overlapping_iter(text).collect();
     hits.sort_unstable_by_key(|hit| (hit.pattern(), hit.start()));
@@ -59,12 +58,14 @@ fn replace_all(text: &str, kind: PiiKind, values: &[&str], spans: &mut BTreeMap<
     }
 }
 
-fn emails(text: &str) -> Vec<Range<usize>> {
+/// Finds every e-mail address, each after the end of the one before.
+fn find_emails(text: &str) -> Vec<Range<usize>> {
     let next = |range: &Range<usize>| first_email(text, range.end);
     std::iter::successors(first_email(text, 0), next).collect()
 }
 
-/// Finds the leftmost disjoint matches between `spans`; `matched_bytes` measures a match.
+/// Finds the leftmost disjoint matches in the text between ascending `spans`; `matched_bytes`
+/// returns the length of a match at the start of its argument.
 fn leftmost_between<'a>(
     text: &str,
     spans: impl IntoIterator<Item = &'a PiiSpan>,
@@ -85,16 +86,17 @@ fn leftmost_between<'a>(
     matches
 }
 
-/// Returns the length of four numbers up to 255 (or with leading zeros) that `bytes` starts with.
-fn ipv4_bytes(bytes: &[u8]) -> Option<usize> {
-    let mut end = octet(bytes)?;
+/// Returns the length of an IPv4 address at the start of `bytes`; numbers may have leading zeros.
+fn ipv4_len(bytes: &[u8]) -> Option<usize> {
+    let mut end = octet_len(bytes)?;
     for _ in 1..4 {
-        end += octet(bytes[end..].strip_prefix(b".")?)? + 1;
+        end += octet_len(bytes[end..].strip_prefix(b".")?)? + 1;
     }
     Some(end)
 }
 
-fn iban_bytes(bytes: &[u8]) -> Option<usize> {
+/// Returns the length of an [`APERTUS_IBAN`] at the start of `bytes`.
+fn apertus_iban_len(bytes: &[u8]) -> Option<usize> {
     let fits = |(form, byte): (&u8, &u8)| match form {
         b'A' => byte.is_ascii_uppercase(),
         b'0' => byte.is_ascii_digit(),

@@ -56,7 +56,7 @@ pub struct PiiSpan {
 }
 
 impl PiiSpan {
-    /// Returns the span of `text` at `range`.
+    /// Returns the span of `text` at `range`, compared with the placeholders of FineWeb.
     pub fn new(text: &str, kind: PiiKind, range: Range<usize>) -> Self {
         let placeholders: &[&str] = match kind {
             PiiKind::Email => &PLACEHOLDER_EMAILS,

@@ -66,12 +66,12 @@ impl Agents {
 
     /// Returns the names of the agents in a set, in the order of the list.
     pub fn labels_of(&self, mask: AgentMask) -> impl Iterator<Item = &str> {
-        let is_in = move |agent: usize| mask & bit(agent) != 0;
+        let is_in = move |agent: usize| mask & mask_of(agent) != 0;
         self.labels.iter().enumerate().filter(move |(i, _)| is_in(*i)).map(|(_, l)| l.as_str())
     }
 
-    /// Returns the group name of each agent, chosen from the `names` of all groups in file order.
-    pub(super) fn groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
+    /// Chooses the group of each agent, if any, from the `names` of all groups in file order.
+    pub(super) fn choose_groups<'a>(&self, names: &'a [String]) -> Vec<Option<&'a str>> {
         let group = |agent: &String| {
             let agent = agent.to_ascii_lowercase();
             let scores = names.iter().map(|name| (self.matching.score(name, &agent), name));
@@ -83,12 +83,13 @@ impl Agents {
     }
 }
 
-pub(super) fn bit(agent: usize) -> AgentMask {
+/// Returns the set of agent number `agent` alone, which is below [`MAX_AGENTS`].
+pub(super) fn mask_of(agent: usize) -> AgentMask {
     1 << agent
 }
 
 impl Matching {
-    /// Returns the names that a `User-agent` line gives to its group.
+    /// Returns the names that a `User-agent` line gives to its group, in lower case and not empty.
     pub(super) fn group_names(self, value: &str) -> impl Iterator<Item = String> {
         let (name, other) = match self {
             Self::Rfc9309 => (product_token(value).to_ascii_lowercase(), None),

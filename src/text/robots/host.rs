@@ -101,6 +101,7 @@ fn is_plain_path(path: &str) -> bool {
         && !["/.", "/%2e", "/%2E"].iter().any(|segment| path.contains(segment))
 }
 
+/// Splits any URL, with the help of the crate `url`.
 fn locate_any(url: &str) -> Result<DocumentUrl<'_>, String> {
     let parsed = Url::parse(url).map_err(|error| format!("not a URL: {error}"))?;
     let scheme = ["http", "https"].into_iter().find(|scheme| *scheme == parsed.scheme());

@@ -51,21 +51,22 @@ pub(super) fn lines(text: &str, matching: Matching) -> impl Iterator<Item = Line
     });
     split.enumerate().filter_map(move |(i, line)| {
         let text = line.split('#').next().unwrap_or_default().trim_matches(is_space);
-        let (field, value) = matching.field_and_value(text)?;
+        let (field, value) = matching.parse_line(text)?;
         Some(Line { number: i + 1, text, field, value })
     })
 }
 
 impl Field {
-    fn known(name: &str) -> Option<Self> {
+    /// Returns the field with this name, or the usual misspelling of it, in any case.
+    fn from_name(name: &str) -> Option<Self> {
         let is_name = |known: &&str| known.eq_ignore_ascii_case(name);
         FIELDS.iter().find(|(_, names)| names.iter().any(is_name)).map(|(field, _)| *field)
     }
 }
 
 impl Matching {
-    /// Returns the part of a file that is read; invalid UTF-8 becomes U+FFFD.
-    pub(super) fn text(self, content: &[u8]) -> Cow<'_, str> {
+    /// Returns the part of a file that is read, none of an HTML page; invalid UTF-8 becomes U+FFFD.
+    pub(super) fn decode(self, content: &[u8]) -> Cow<'_, str> {
         if self != Self::Rfc9309 {
             return String::from_utf8_lossy(content);
         }
@@ -96,22 +97,23 @@ impl Matching {
         }
     }
 
-    fn field_and_value(self, line: &str) -> Option<(Field, &str)> {
+    /// Splits a line without its comment; `None` if it has no colon and no known field.
+    fn parse_line(self, line: &str) -> Option<(Field, &str)> {
         let (field, value) = match line.split_once(':') {
             Some((name, value)) => {
                 let name = name.trim_matches(is_space);
                 let other = if name.is_empty() { Field::Empty } else { Field::Other };
-                (Field::known(name).unwrap_or(other), value)
+                (Field::from_name(name).unwrap_or(other), value)
             }
             None if self == Self::Rfc9309 => {
                 let (name, value) = line.split_once(is_space)?;
                 let value = value.trim_matches(is_space);
-                (Field::known(name).filter(|_| !value.contains(is_space))?, value)
+                (Field::from_name(name).filter(|_| !value.contains(is_space))?, value)
             }
             None => line.match_indices(' ').take(2).find_map(|(space, _)| {
                 let (name, value) = line.split_at(space);
                 let is_lower = !name.bytes().any(|byte| byte.is_ascii_uppercase());
-                let field = Field::known(name).filter(|_| name != "visit-time");
+                let field = Field::from_name(name).filter(|_| name != "visit-time");
                 field.filter(|_| is_lower).map(|field| (field, value))
             })?,
         };
@@ -138,20 +140,20 @@ mod tests {
     fn a_file_is_read_up_to_the_last_whole_line_of_500_kib() {
         let mut content = b"\xef\xbb\xbfa:1\n".to_vec();
         content.resize(3 + MAX_BYTES, b'b');
-        assert_eq!(Matching::Rfc9309.text(&content).len(), MAX_BYTES);
+        assert_eq!(Matching::Rfc9309.decode(&content).len(), MAX_BYTES);
         content.push(b'\n');
-        assert_eq!(Matching::Rfc9309.text(&content).len(), MAX_BYTES);
+        assert_eq!(Matching::Rfc9309.decode(&content).len(), MAX_BYTES);
         content[3 + MAX_BYTES] = b'b';
-        assert_eq!(Matching::Rfc9309.text(&content).len(), "a:1".len());
-        assert_eq!(Matching::Protego04.text(&content).len(), content.len());
+        assert_eq!(Matching::Rfc9309.decode(&content).len(), "a:1".len());
+        assert_eq!(Matching::Protego04.decode(&content).len(), content.len());
     }
 
     #[test]
     fn pages_have_no_rules() {
         for page in ["\u{feff}\n <!DOCTYPE html>\nDisallow: /", "<HTML>\nDisallow: /"] {
-            assert_eq!(Matching::Rfc9309.text(page.as_bytes()), "");
+            assert_eq!(Matching::Rfc9309.decode(page.as_bytes()), "");
         }
-        assert_ne!(Matching::Rfc9309.text(b"<pre>\nDisallow: /"), "");
+        assert_ne!(Matching::Rfc9309.decode(b"<pre>\nDisallow: /"), "");
     }
 
     #[test]

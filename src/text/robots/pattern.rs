@@ -44,23 +44,23 @@ pub(super) fn matches_everything(literals: &str, is_anchored: bool) -> bool {
 
 impl Pattern {
     /// Returns the pattern of a value in RFC 9309's spelling.
-    fn of_value(value: &str) -> Self {
-        let (value, is_anchored) = anchored(value);
+    fn from_value(value: &str) -> Self {
+        let (value, is_anchored) = strip_anchor(value);
         let mut is_query = false;
         let spelled = |literal| {
             let spelling = uri_spelling(literal, is_query);
             is_query |= literal.contains('?');
             spelling
         };
-        let literals = joined(&value.split('*').map(spelled).collect::<Vec<_>>());
+        let literals = join_literals(&value.split('*').map(spelled).collect::<Vec<_>>());
         let priority = literals.len() + usize::from(is_anchored);
         Self { literals, is_anchored, priority }
     }
 
     /// Returns the pattern of a value in Protego's spelling, or `None` if nothing can match it.
-    fn of_spelling(spelling: &str) -> Option<Self> {
+    fn from_spelling(spelling: &str) -> Option<Self> {
         let priority = spelling.chars().count();
-        let (spelling, mut is_anchored) = anchored(spelling);
+        let (spelling, mut is_anchored) = strip_anchor(spelling);
         let mut literals: Vec<&str> = spelling.split('*').collect();
         // A `$` between two `*`, which Protego leaves in queries, marks the end in its regex.
         if let Some(end) = literals.iter().skip(1).position(|literal| *literal == "$") {
@@ -71,7 +71,7 @@ impl Pattern {
             literals.push("");
             is_anchored = false;
         }
-        (priority > 0).then(|| Self { literals: joined(&literals), is_anchored, priority })
+        (priority > 0).then(|| Self { literals: join_literals(&literals), is_anchored, priority })
     }
 }
 
@@ -79,19 +79,20 @@ impl Matching {
     /// Returns the patterns of a non-empty `Allow` or `Disallow` value.
     pub(super) fn patterns(self, value: &str, is_allow: bool) -> Vec<Pattern> {
         if self == Self::Rfc9309 {
-            return vec![Pattern::of_value(value)];
+            return vec![Pattern::from_value(value)];
         }
         let mut spellings = Vec::new();
         push_protego_spellings(value, is_allow, &mut spellings);
-        spellings.iter().filter_map(|spelling| Pattern::of_spelling(spelling)).collect()
+        spellings.iter().filter_map(|spelling| Pattern::from_spelling(spelling)).collect()
     }
 
+    /// Returns the spelling of a path that patterns are compared with.
     pub(super) fn spelling(self, path: &str) -> Cow<'_, str> {
         match self {
             Self::Rfc9309 => uri_spelling(path, false),
             Self::Protego04 => {
                 let quote = |path: &str| quoted(path, b"/%", b"/%").into_owned();
-                let url = with_path(&without_breaks(path), true, quote);
+                let url = respell_path(&without_breaks(path), true, quote);
                 if url.is_empty() { "/".into() } else { url.into() }
             }
         }
@@ -109,7 +110,7 @@ fn push_protego_spellings(value: &str, is_allow: bool, spellings: &mut Vec<Strin
     if value.contains('$') {
         push_protego_spellings(&value.replace('$', "%24"), is_allow, spellings);
     }
-    let spelling = protego_pattern(value);
+    let spelling = protego_spelling(value);
     // Allowing the index page of a folder allows the folder.
     let folder = spelling.strip_suffix("index.html").filter(|f| is_allow && f.ends_with('/'));
     let folder = folder.map(|folder| format!("{folder}$"));
@@ -119,12 +120,12 @@ fn push_protego_spellings(value: &str, is_allow: bool, spellings: &mut Vec<Strin
     }
 }
 
-fn joined<L: Borrow<str>>(literals: &[L]) -> String {
+fn join_literals<L: Borrow<str>>(literals: &[L]) -> String {
     literals.join(ANYTHING.encode_utf8(&mut [0]))
 }
 
 /// Removes the `$` that anchors a pattern, and returns whether it had one.
-fn anchored(pattern: &str) -> (&str, bool) {
+fn strip_anchor(pattern: &str) -> (&str, bool) {
     pattern.strip_suffix('$').map_or((pattern, false), |pattern| (pattern, true))
 }
 
@@ -198,7 +199,7 @@ fn quoted<'a>(text: &'a str, escaped: &[u8], verbatim: &[u8]) -> Cow<'a, str> {
 
 /// Respells the path of a URL without authority, and keeps the non-empty parts behind it. Python's
 /// `urllib.parse.urlparse` splits it like this.
-fn with_path(url: &str, has_params: bool, respell: impl FnOnce(&str) -> String) -> String {
+fn respell_path(url: &str, has_params: bool, respell: impl FnOnce(&str) -> String) -> String {
     let (url, fragment) = url.split_once('#').unwrap_or((url, ""));
     let (url, query) = url.split_once('?').unwrap_or((url, ""));
     // Only the last segment has parameters.
@@ -221,7 +222,8 @@ fn without_breaks(url: &str) -> Cow<'_, str> {
     if url.contains(is_break) { url.replace(is_break, "").into() } else { url.into() }
 }
 
-fn protego_pattern(pattern: &str) -> String {
+/// Returns the spelling of a pattern that Protego compares, made with `urlparse` and `quote`.
+fn protego_spelling(pattern: &str) -> String {
     let mut pattern = Cow::Borrowed(pattern);
     // As a pattern, a whole URL stands for a path that contains it.
     if pattern.starts_with("http://") || pattern.starts_with("https://") {
@@ -243,7 +245,7 @@ fn protego_pattern(pattern: &str) -> String {
     }
     let scheme = scheme.to_ascii_lowercase();
     let quote = |path: &str| format!("{}{last}", quoted(path, b"/*$%", b"/*%="));
-    with_path(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()), quote)
+    respell_path(rest, SCHEMES_WITH_PARAMS.contains(&scheme.as_str()), quote)
 }
 
 /// Schemes for which `urlparse` splits off parameters.
@@ -252,6 +254,7 @@ const SCHEMES_WITH_PARAMS: [&str; 16] = [
     "sip", "sips", "mms", "sftp", "tel",
 ];
 
+/// Returns true for the scheme of a URL by its characters.
 fn is_scheme(name: &str) -> bool {
     name.starts_with(|c: char| c.is_ascii_alphabetic())
         && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte))
@@ -282,7 +285,7 @@ mod tests {
             pattern in "/?[ab*]{0,8}[$]?",
             path in "/[ab]{0,12}",
         ) {
-            for compiled in [Pattern::of_value(&pattern)].iter().chain(&Pattern::of_spelling(&pattern)) {
+            for compiled in [Pattern::from_value(&pattern)].iter().chain(&Pattern::from_spelling(&pattern)) {
                 let Pattern { literals, is_anchored, priority } = compiled;
                 let is_found = matches(literals, *is_anchored, &path);
                 prop_assert_eq!(is_found, is_match(&pattern, &path));

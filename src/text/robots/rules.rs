@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 
 use super::Matching;
-use super::agents::{AgentMask, Agents, MAX_AGENTS, bit};
+use super::agents::{AgentMask, Agents, MAX_AGENTS, mask_of};
 use super::lines::{Field, Line, lines};
 use super::pattern::{Pattern, matches, matches_everything};
 
@@ -35,11 +35,11 @@ impl Robots {
     /// Parses the rules for these agents. Accepts any content and ignores what is not a rule.
     pub fn parse(content: &[u8], agents: &Agents) -> Self {
         let matching = agents.matching();
-        let text = matching.text(content);
+        let text = matching.decode(content);
         let lines: Vec<Line> = lines(&text, matching).collect();
-        let mut rules = rules(&lines, agents);
+        let mut rules = parse_rules(&lines, agents);
         rules.sort_by_key(|(pattern, rule)| (Reverse(pattern.priority), !rule.is_allow));
-        let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | bit(agent));
+        let everyone = (0..agents.labels().len()).fold(0, |mask, agent| mask | mask_of(agent));
         let mut literals = String::new();
         let mut stored = Vec::with_capacity(rules.len());
         for (pattern, rule) in rules {
@@ -103,7 +103,7 @@ impl Robots {
             return None;
         }
         let path = self.matching.spelling(path);
-        let agent = if agent < MAX_AGENTS { bit(agent) } else { 0 };
+        let agent = if agent < MAX_AGENTS { mask_of(agent) } else { 0 };
         let decides = |(literals, rule): &(&str, &PathRule)| {
             rule.agents & agent != 0 && matches(literals, rule.is_anchored, &path)
         };
@@ -130,16 +130,16 @@ impl Robots {
 
 /// Returns line `number`, from 1, of a robots.txt without its comment, if it has a field.
 pub fn line_text(content: &[u8], matching: Matching, number: usize) -> Option<String> {
-    let text = matching.text(content);
+    let text = matching.decode(content);
     lines(&text, matching).find(|line| line.number == number).map(|line| line.text.to_owned())
 }
 
 /// Returns the rules that concern an agent of the list, in file order, with their patterns.
-fn rules(lines: &[Line], agents: &Agents) -> Vec<(Pattern, PathRule)> {
+fn parse_rules(lines: &[Line], agents: &Agents) -> Vec<(Pattern, PathRule)> {
     let matching = agents.matching();
     let of_agents = lines.iter().filter(|line| line.field == Field::UserAgent);
     let names: Vec<String> = of_agents.flat_map(|line| matching.group_names(line.value)).collect();
-    let groups = agents.groups(&names);
+    let groups = agents.choose_groups(&names);
     let mut rules = Vec::new();
     let mut group: AgentMask = 0;
     let mut is_complete = false;
@@ -152,7 +152,7 @@ fn rules(lines: &[Line], agents: &Agents) -> Vec<(Pattern, PathRule)> {
             for name in matching.group_names(line.value) {
                 for (agent, chosen) in groups.iter().enumerate() {
                     if *chosen == Some(name.as_str()) {
-                        group |= bit(agent);
+                        group |= mask_of(agent);
                     }
                 }
             }
@@ -240,7 +240,7 @@ mod tests {
                 prop_assert!(matching.always_allows(&path) || blocked & closed == closed);
                 for agent in 0..3 {
                     let line = robots.deciding_line(agent, &path);
-                    prop_assert!(blocked & bit(agent) == 0 || line.is_some());
+                    prop_assert!(blocked & mask_of(agent) == 0 || line.is_some());
                 }
             }
         }

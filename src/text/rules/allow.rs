@@ -28,7 +28,7 @@ struct AllowEntry {
 impl AllowEntry {
     /// Returns host and path in the form that parsed URLs have, the path without a trailing `/`,
     /// and the evidence. The path of a whole host is empty, and a suffix has none.
-    fn source(self) -> Result<(String, Option<String>, Licensed), String> {
+    fn into_source(self) -> Result<(String, Option<String>, Licensed), String> {
         let (kind, written) = match (&self.host, &self.url, &self.suffix) {
             (Some(host), None, None) => ("host", host),
             (None, Some(url), None) => ("url", url),
@@ -37,7 +37,7 @@ impl AllowEntry {
         };
         let is_suffix = kind == "suffix";
         let name = written.strip_prefix('.').filter(|_| is_suffix).unwrap_or(written);
-        let (host, path) = host_and_path(name)?;
+        let (host, path) = parse_host_and_path(name)?;
         let path = match kind {
             "host" if path != "/" => {
                 return Err(format!("`{written}` is no host; with a path it is a `url`"));
@@ -88,7 +88,7 @@ impl AllowList {
         for (at, entry) in entries.into_iter().enumerate() {
             let entry = entry.try_into::<AllowEntry>().map_err(|e| e.message().to_owned());
             let (host, path, source) = entry
-                .and_then(AllowEntry::source)
+                .and_then(AllowEntry::into_source)
                 .map_err(|e| format!("entry {} of the allow list: {e}", at + 1))?;
             // Of equal entries the first counts.
             match path {
@@ -117,32 +117,34 @@ impl AllowList {
             let mut paths = self.hosts.get(name)?.iter();
             paths.find(|(start, _)| is_below(&path, start)).map(|(_, source)| *source)
         };
-        let at = ends(host).find_map(of_host).or_else(|| self.of_suffix(host))?;
+        let at = parents(host).find_map(of_host).or_else(|| self.find_suffix(host))?;
         self.sources.get(at)
     }
 
-    fn of_suffix(&self, host: &str) -> Option<usize> {
+    /// Returns the source for the public suffix of `host`: the leftmost labels, then the longest.
+    fn find_suffix(&self, host: &str) -> Option<usize> {
         let suffix = public_suffix(host, Suffixes::Icann)?;
         let starts = |part: &str| {
             let dots = part.rmatch_indices('.').map(|(dot, _)| dot);
             let mut lengths = std::iter::once(part.len()).chain(dots);
             lengths.find_map(|len| self.suffixes.get(&part[..len]).copied())
         };
-        ends(suffix).find_map(starts)
+        parents(suffix).find_map(starts)
     }
 }
 
-/// Returns a name, and then the name without more and more of its first labels.
-fn ends(name: &str) -> impl Iterator<Item = &str> {
+/// Returns a name and its parent domains: the name without more and more of its first labels.
+fn parents(name: &str) -> impl Iterator<Item = &str> {
     std::iter::successors(Some(name), |name| name.split_once('.').map(|(_, rest)| rest))
 }
 
+/// Returns true if `path` is `start`, or goes on behind it with `/` or `?`.
 fn is_below(path: &str, start: &str) -> bool {
     path.strip_prefix(start).is_some_and(|rest| rest.is_empty() || rest.starts_with(['/', '?']))
 }
 
-/// Splits a source, written with or without a scheme, into host and path.
-fn host_and_path(written: &str) -> Result<(String, String), String> {
+/// Splits a source, written with or without a scheme, into host and path; refuses a port.
+fn parse_host_and_path(written: &str) -> Result<(String, String), String> {
     let wrong = || format!("`{written}` is no host and no URL");
     let is_written_badly = written.contains(|c: char| c.is_whitespace() || "*\"'@".contains(c));
     if written.is_empty() || is_written_badly {

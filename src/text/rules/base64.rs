@@ -78,7 +78,7 @@ pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
             at += 1;
             continue;
         }
-        let run = Run::wrapped(bytes, at);
+        let run = Run::read_wrapped(bytes, at);
         at = run.range.end;
         if !is_url && run.is_data(bytes) && !run.is_path_behind_host(bytes) {
             found.push(run.range);
@@ -88,16 +88,16 @@ pub fn base64_ranges(text: &str) -> Vec<Range<usize>> {
 }
 
 impl Run {
-    /// Returns the run that starts at `start`, with the following lines that are part of it.
-    fn wrapped(bytes: &[u8], start: usize) -> Self {
-        let mut run = Self::line(bytes, start);
+    /// Reads the run that starts at `start`, with the following lines that are part of it.
+    fn read_wrapped(bytes: &[u8], start: usize) -> Self {
+        let mut run = Self::read_line(bytes, start);
         let width = run.len;
         if !WRAPPED_LINE.contains(&width) {
             return run;
         }
         while run.padding == 0 {
-            let Some(start) = next_line(bytes, run.range.end) else { break };
-            let line = Self::line(bytes, start);
+            let Some(start) = next_line_start(bytes, run.range.end) else { break };
+            let line = Self::read_line(bytes, start);
             let is_last = line.len < width || line.padding > 0;
             let is_whole = bytes
                 .get(line.range.end)
@@ -121,8 +121,8 @@ impl Run {
         run
     }
 
-    /// Returns the run that starts at `start`, up to the end of the line.
-    fn line(bytes: &[u8], start: usize) -> Self {
+    /// Reads the run that starts at `start`, up to the end of the line.
+    fn read_line(bytes: &[u8], start: usize) -> Self {
         let (mut at, mut classes) = (start, 0);
         while let Some(&byte) = bytes.get(at) {
             let class = CLASSES[usize::from(byte)];
@@ -182,8 +182,8 @@ fn is_mixed(classes: u8) -> bool {
     classes & STANDARD != 0 && classes & URL_SAFE != 0
 }
 
-/// Returns the start of the next line, after its indentation.
-fn next_line(bytes: &[u8], at: usize) -> Option<usize> {
+/// Returns the start of the next line after its indentation; `None` unless a line ends at `at`.
+fn next_line_start(bytes: &[u8], at: usize) -> Option<usize> {
     let rest = &bytes[at..];
     let end = match rest {
         [b'\r', b'\n', ..] => 2,

@@ -8,6 +8,7 @@ use unicode_segmentation::UnicodeSegmentation;
 
 use crate::characters::{CharacterTable, WordClass};
 
+/// Form and roles of a character.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Character {
     pub(super) folded: Folded,
@@ -65,12 +66,14 @@ static CHARACTERS: CharacterTable<Character> = CharacterTable::new(|c| {
     }
 });
 
+/// Returns what is known of `c`, which is computed once.
 #[inline]
-pub(super) fn character(c: char) -> Character {
+pub(super) fn look_up(c: char) -> Character {
     *CHARACTERS.get(c)
 }
 
 impl Folded {
+    /// Derives the form of `c` from NFKC.
     fn new(c: char) -> Self {
         if c.is_whitespace() {
             return Self::Space;
@@ -87,7 +90,7 @@ impl Folded {
     }
 }
 
-/// Folds a character of NFKC for comparison: without case, with one apostrophe and one hyphen.
+/// Folds a character of NFKC for comparison: without case, with one form of apostrophe and hyphen.
 pub(super) fn fold_case(c: char) -> impl Iterator<Item = char> {
     let listed = match c {
         'ς' => "σ",
@@ -113,6 +116,7 @@ pub(super) fn is_unseen(c: char) -> bool {
 }
 
 impl SentenceClass {
+    /// Derives the class of `c` from where short strings with it break.
     fn new(c: char) -> Self {
         let has_break = |before: &str, after: &str, at: usize| {
             let text = format!("{before}{c}{after}");

@@ -3,8 +3,9 @@
 
 use unicode_normalization::UnicodeNormalization;
 
-use super::characters::{Folded, character, fold_case, is_unseen};
+use super::characters::{Folded, fold_case, is_unseen, look_up};
 
+/// Returns the folded form of a text, as [`fold_into`] appends it.
 pub(super) fn fold(text: &str) -> String {
     let mut folded = String::with_capacity(text.len() + 8);
     fold_into(text, &mut folded);
@@ -18,7 +19,7 @@ pub(super) fn fold_into(text: &str, out: &mut String) {
     // Place of the last character that the next may join, in `text` and in `out`.
     let mut starter = None;
     while at < text.len() {
-        let plain = plain_ascii(&text.as_bytes()[at..]);
+        let plain = plain_ascii_len(&text.as_bytes()[at..]);
         if plain > 0 {
             let written = out.len();
             // A space at the start of the plain part may be the second in a row.
@@ -33,7 +34,7 @@ pub(super) fn fold_into(text: &str, out: &mut String) {
             continue;
         }
         let Some(c) = text[at..].chars().next() else { break };
-        match character(c).folded {
+        match look_up(c).folded {
             Folded::One(one) => {
                 starter = Some((at, out.len()));
                 out.push(one);
@@ -48,7 +49,7 @@ pub(super) fn fold_into(text: &str, out: &mut String) {
             Folded::Several => {
                 let (start, written) = starter.take().unwrap_or((at, out.len()));
                 let of_others =
-                    |c: char| !matches!(character(c).folded, Folded::Several | Folded::Dropped);
+                    |c: char| !matches!(look_up(c).folded, Folded::Several | Folded::Dropped);
                 at += text[at..].find(of_others).unwrap_or(text.len() - at);
                 out.truncate(written);
                 let seen = text[start..at].chars().filter(|c| !is_unseen(*c));
@@ -60,15 +61,15 @@ pub(super) fn fold_into(text: &str, out: &mut String) {
     }
 }
 
-/// Writes a character, but only the first of a run of spaces.
+/// Appends `c`, unless it is a space behind another; `first` is where the folded text starts.
 fn push(out: &mut String, first: usize, c: char) {
     if c != ' ' || !out[first..].ends_with(' ') {
         out.push(c);
     }
 }
 
-/// Counts the leading bytes that are ASCII, with white space only as single spaces.
-fn plain_ascii(bytes: &[u8]) -> usize {
+/// Counts the leading bytes that are ASCII with only single spaces as white space.
+fn plain_ascii_len(bytes: &[u8]) -> usize {
     let mut before = 0;
     for (at, &byte) in bytes.iter().enumerate() {
         let is_plain = byte.is_ascii_graphic()

@@ -137,6 +137,7 @@ impl LicenseRule {
         }
     }
 
+    /// Returns the evidence if a keyword is within the window at the start or, if not, the end.
     fn keyword_in(&self, text: &str) -> Option<String> {
         let Terms { written, finder } = &self.keywords;
         if written.is_empty() {

@@ -58,7 +58,7 @@ impl Repetition {
     }
 }
 
-/// Returns true if a sentence has more than [`MIN_SENTENCE_CHARACTERS`].
+/// Returns true for more than [`MIN_SENTENCE_CHARACTERS`], a run of white space counting as one.
 fn is_long(sentence: &str) -> bool {
     let mut was_space = false;
     let is_counted = |c: &char| {

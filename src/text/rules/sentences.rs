@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::characters::{SentenceClass, character};
+use super::characters::{SentenceClass, look_up};
 
 /// A possible end of a sentence.
 #[derive(Debug, Clone, Copy)]
@@ -21,9 +21,9 @@ pub(super) fn sentences(text: &str) -> Vec<Range<usize>> {
         scan.add(at, c);
     }
     if let Some(at) = scan.pending {
-        scan.finish(at);
+        scan.end_sentence(at);
     }
-    scan.finish(text.len());
+    scan.end_sentence(text.len());
     scan.found
 }
 
@@ -40,19 +40,21 @@ struct Scan {
 }
 
 impl Scan {
-    fn finish(&mut self, at: usize) {
+    /// Ends the current sentence at the byte `at`, if it is not empty.
+    fn end_sentence(&mut self, at: usize) {
         if at > self.start {
             self.found.push(self.start..at);
         }
         self.start = at;
     }
 
+    /// Reads the character `c` at the byte `at`.
     fn add(&mut self, at: usize, c: char) {
         use SentenceClass as Class;
-        let class = character(c).sentence;
+        let class = look_up(c).sentence;
         let is_crlf = std::mem::replace(&mut self.is_behind_cr, c == '\r') && c == '\n';
         if self.last == Some(Class::Separator) && !is_crlf {
-            self.finish(at); // SB4
+            self.end_sentence(at); // SB4
             self.last = None;
         }
         if class == Class::Mark && self.last.is_some() {
@@ -61,7 +63,7 @@ impl Scan {
         if let Some(pending) = self.pending {
             use Class::{FullStop, Lower, OtherLetter, Separator, Terminator, Upper};
             if matches!(class, OtherLetter | Upper | Separator | FullStop | Terminator) {
-                self.finish(pending);
+                self.end_sentence(pending);
                 self.pending = None;
             } else if class == Lower {
                 self.pending = None;
@@ -93,9 +95,9 @@ impl Scan {
             }
             Class::Space => self.end = Some(End { last: class, ..end }),
             Class::Lower if end.is_full_stop => {}
-            Class::OtherLetter | Class::Upper => self.finish(at),
+            Class::OtherLetter | Class::Upper => self.end_sentence(at),
             _ if end.is_full_stop => self.pending = Some(at),
-            _ => self.finish(at),
+            _ => self.end_sentence(at),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, Match};
 
-use super::characters::character;
+use super::characters::look_up;
 use super::folding::fold;
 use crate::characters::WordClass;
 
@@ -69,7 +69,7 @@ pub(super) struct Terms {
 }
 
 impl Terms {
-    /// Fails with a message for a term without characters, or for too many terms.
+    /// Folds the terms; fails with a message for one without characters, or for too many.
     pub(super) fn new(written: Vec<String>, kind: Option<AhoCorasickKind>) -> Result<Self, String> {
         let folded: Vec<String> = written.iter().map(|term| fold(term).trim().to_owned()).collect();
         if folded.iter().any(String::is_empty) {
@@ -93,7 +93,7 @@ impl Terms {
 /// Returns true if no letter at an end of a hit is part of a longer word.
 fn is_whole(hit: &Match, folded: &str) -> bool {
     let (term, behind) = (&folded[hit.range()], &folded[hit.end()..]);
-    let goes_on = |c: char| match character(c).word {
+    let goes_on = |c: char| match look_up(c).word {
         WordClass::Single => false, // a word by itself
         class => c.is_alphanumeric() || class == WordClass::Mark,
     };
@@ -105,10 +105,10 @@ fn is_whole(hit: &Match, folded: &str) -> bool {
 /// Returns the last character that is not a mark, of the last eight characters.
 fn last_letter(text: &str) -> Option<char> {
     let mut characters = text.chars().rev().take(8);
-    characters.find(|c| character(*c).word != WordClass::Mark)
+    characters.find(|c| look_up(*c).word != WordClass::Mark)
 }
 
 /// Returns true for a letter of a script with spaces between words.
 fn is_spaced_letter(c: char) -> bool {
-    c.is_alphabetic() && character(c).word != WordClass::Single
+    c.is_alphabetic() && look_up(c).word != WordClass::Single
 }

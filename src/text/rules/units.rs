@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::characters::{Character, character};
+use super::characters::{Character, look_up};
 use crate::characters::WordClass;
 
 /// What a byte of a text is to the unit that it may be part of.
@@ -18,7 +18,8 @@ enum UnitByte {
 pub(super) struct Units(Vec<UnitByte>);
 
 impl Units {
-    pub(super) fn of(text: &str) -> Self {
+    /// Finds the units of a folded text.
+    pub(super) fn find(text: &str) -> Self {
         let mut bytes = vec![UnitByte::Outside; text.len()];
         for_each_unit(text, |unit| {
             bytes[unit.start] = UnitByte::First;
@@ -58,11 +59,12 @@ struct Open {
     has_alphanumeric: bool,
 }
 
+/// Calls `take` with the byte range of each unit that has a letter or digit, in order.
 fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
     use WordClass::{Digit, Hebrew, Joiner, Letter, Single};
     let mut open: Option<Open> = None;
     for (at, c) in text.char_indices() {
-        let (known, end) = (character(c), at + c.len_utf8());
+        let (known, end) = (look_up(c), at + c.len_utf8());
         if let Some(word) = &mut open {
             if word.add(c, known, end) {
                 continue;
@@ -81,7 +83,7 @@ fn for_each_unit(text: &str, mut take: impl FnMut(Range<usize>)) {
 }
 
 impl Open {
-    /// Adds a character that ends at `end`, if it continues the word.
+    /// Adds a character that ends at `end`, and returns true, if it continues the word.
     fn add(&mut self, c: char, known: Character, end: usize) -> bool {
         let class = known.word;
         match class {
@@ -125,6 +127,7 @@ impl Open {
         }
     }
 
+    /// Passes on the byte range of the word, if it has a letter or digit.
     fn finish(&self, take: &mut impl FnMut(Range<usize>)) {
         // WB7a: an apostrophe after a Hebrew letter is part of the word.
         let end = match self.middle {
@@ -170,7 +173,7 @@ mod tests {
             for_each_unit(&text, |unit| found.push(&text[unit]));
             // Some marks are letters, but alone they are not words here.
             let is_letter =
-                |c: char| c.is_alphanumeric() && character(c).word != WordClass::Mark;
+                |c: char| c.is_alphanumeric() && look_up(c).word != WordClass::Mark;
             let expected: Vec<&str> =
                 text.unicode_words().filter(|word| word.contains(is_letter)).collect();
             prop_assert_eq!(found, expected);

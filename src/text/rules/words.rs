@@ -56,7 +56,7 @@ impl WordList {
     pub fn share(&self, text: &str) -> WordShare<'_> {
         let Self(Terms { written, finder }) = self;
         let folded = fold(text);
-        let mut units = Units::of(&folded);
+        let mut units = Units::find(&folded);
         let mut first: Option<Match> = None;
         // Ends ascend, so overlapping ranges are last.
         let mut found: Vec<Range<usize>> = Vec::new();
