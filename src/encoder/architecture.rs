@@ -45,6 +45,7 @@ pub(super) enum FeedForward {
     Gated { activated_first: bool },
 }
 
+/// A rotary position embedding, whose frequency `i` is `theta^(-2i / head_size) / divisor`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rope {
     pub(super) theta: f64,
@@ -60,8 +61,7 @@ pub(super) struct LayerKind {
     pub(super) rope: Option<usize>,
 }
 
-/// Tensor names in which families differ, each after one of `prefixes`. Weights end in `.weight`,
-/// biases in `.bias`.
+/// Tensor names by family, each after one of `prefixes`, and before `.weight` or `.bias`.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Names {
     pub(super) prefixes: &'static [&'static str],
@@ -83,6 +83,7 @@ pub(super) struct Names {
 pub(super) type TensorsOfMap = (&'static str, bool);
 
 impl Positions {
+    /// Returns the number of rows of the table of positions; 1, of zeros, without a table.
     pub(super) fn rows(self) -> usize {
         match self {
             Self::Learned { rows, .. } => rows,
@@ -91,7 +92,7 @@ impl Positions {
     }
 
     /// Returns the table row of each token of a sequence.
-    pub(crate) fn of(self, ids: &[u32]) -> impl Iterator<Item = usize> {
+    pub(crate) fn table_rows(self, ids: &[u32]) -> impl Iterator<Item = usize> {
         let (mut next, skips, step) = match self {
             Self::Learned { first, skips, .. } => (first, skips, 1),
             Self::None => (0, None, 0),
@@ -138,13 +139,14 @@ impl Architecture {
         self.ropes.iter().map(angles).collect()
     }
 
+    /// Returns the floating-point operations per token in the linear maps of all layers.
     pub(super) fn linear_flops(&self) -> u64 {
         let (h, f) = (self.width, self.inner);
-        (2 * self.layers.len() * h * (4 * h + self.intermediate() + f)) as u64
+        (2 * self.layers.len() * h * (4 * h + self.intermediate_size() + f)) as u64
     }
 
-    /// Number of output rows of the first linear map of the feed-forward block.
-    pub(super) fn intermediate(&self) -> usize {
+    /// Returns the number of outputs of the first linear map of the feed-forward block.
+    pub(super) fn intermediate_size(&self) -> usize {
         match self.feed_forward {
             FeedForward::Plain => self.inner,
             FeedForward::Gated { .. } => 2 * self.inner,
@@ -164,7 +166,7 @@ mod tests {
             (learned(0, None), [0, 1, 2, 3, 4]),
             (Positions::None, [0; 5]),
         ] {
-            assert!(positions.of(&[0, 5, 1, 6, 2]).eq(expected), "{positions:?}");
+            assert!(positions.table_rows(&[0, 5, 1, 6, 2]).eq(expected), "{positions:?}");
         }
     }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::keys::only;
+use super::keys::check_value;
 use polysift_config::{Activation, HeadOutput, Pooling};
 
 /// Configuration of the head of a sequence classification model.
@@ -36,7 +36,7 @@ impl Classifier {
         let is_modern = keys["model_type"] == "modernbert";
         let of_modern = |key: &str| if is_modern { &keys[key] } else { &Value::Null };
         let pooling = of_modern("classifier_pooling");
-        only("classifier_pooling", pooling, "cls mean")?;
+        check_value("classifier_pooling", pooling, "cls mean")?;
         let activation = Option::deserialize(of_modern("classifier_activation"));
         let labels = Option::deserialize(&keys["id2label"]);
         Ok(Some(Self {
@@ -54,7 +54,7 @@ impl Classifier {
         (outputs == 1).then_some(if is_label { HeadOutput::Sigmoid } else { HeadOutput::Raw })
     }
 
-    /// Returns the names of the outputs; unnamed ones get transformers' `LABEL_{k}`.
+    /// Returns the names of all outputs; unnamed ones get `LABEL_{k}`, as in transformers.
     pub fn labels(&self, outputs: usize) -> Vec<String> {
         let name = |k| match self.labels.get(&k) {
             Some(Value::String(label)) => label.clone(),

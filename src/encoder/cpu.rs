@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use polysift_kernels::{Isa, Precision, mean_rows};
 use rayon::prelude::*;
 
-use self::calibration::{LayerInputs, TEXTS, kinds};
+use self::calibration::{LayerInputs, TEXTS, token_kinds};
 use self::layer::{PackedLayer, Workspace, normalise};
 use super::architecture::Architecture;
 use super::encode::{Encoder, EncoderInfo};
@@ -43,9 +43,10 @@ pub(super) struct CpuEncoder {
 }
 
 impl CpuEncoder {
+    /// Reads and packs the weights, for int8 after a calibration; checks the width that int8 takes.
     pub(super) fn load(files: &ModelFiles, precision: EncoderPrecision) -> Result<Self> {
         tracing::debug!(%precision, instructions = Isa::detect().name(), "packing weights");
-        let precision = of_kernels(precision)?;
+        let precision = kernel_precision(precision)?;
         let Architecture { width, inner, .. } = files.architecture;
         if precision == Precision::Int8 && width.max(inner) > MOST_INT8_INPUTS {
             let reason = format!(
@@ -62,7 +63,7 @@ impl CpuEncoder {
             },
             architecture: files.architecture.clone(),
             pooling: files.recipe.pooling,
-            embedding: weights.embedding()?,
+            embedding: weights.read_embedding()?,
             precision,
             layers: Vec::new(),
             files: Arc::clone(&files.weights),
@@ -73,7 +74,7 @@ impl CpuEncoder {
             Precision::Int8 => this.calibrate(files, &weights)?,
             _ => Vec::new(),
         };
-        this.layers = pack(&weights, precision, &inputs)?;
+        this.layers = pack_layers(&weights, precision, &inputs)?;
         Ok(this)
     }
 
@@ -188,7 +189,7 @@ impl CpuEncoder {
         let in_batch = &batch.cu_seqlens[range.start..=range.end];
         starts.extend(in_batch.iter().map(|&start| (start - first) as usize));
         of_tokens.clear();
-        of_tokens.extend(range.clone().flat_map(|i| kinds(batch.sequence(i).len())));
+        of_tokens.extend(range.clone().flat_map(|i| token_kinds(batch.sequence(i).len())));
         hidden.resize((end - first) as usize * width, 0.0);
         let mut word = vec![0.0; width];
         let mut rows = hidden.chunks_exact_mut(width);
@@ -196,7 +197,7 @@ impl CpuEncoder {
         for i in range {
             let ids = batch.sequence(i);
             for ((&id, row), out) in
-                ids.iter().zip(self.architecture.positions.of(ids)).zip(&mut rows)
+                ids.iter().zip(self.architecture.positions.table_rows(ids)).zip(&mut rows)
             {
                 words.read_row(id as usize, &mut word);
                 let position = &positions[row * width..][..width];
@@ -217,6 +218,7 @@ impl CpuEncoder {
         self.forward_all(&self.exact_layers()?, batch, broken, embeddings, stop)
     }
 
+    /// Returns the layers in f32. The first call packs them, and others wait meanwhile.
     fn exact_layers(&self) -> Result<Arc<Vec<PackedLayer>>> {
         let mut layers = lock(&self.exact_layers);
         if let Some(layers) = &*layers {
@@ -225,7 +227,7 @@ impl CpuEncoder {
         let precision = self.precision;
         tracing::info!("chunks whose states {precision:?} cannot hold are encoded in f32");
         let weights = Weights::open(&self.files, &self.architecture)?;
-        let packed = Arc::new(pack(&weights, Precision::F32, &[])?);
+        let packed = Arc::new(pack_layers(&weights, Precision::F32, &[])?);
         Ok(Arc::clone(layers.insert(packed)))
     }
 }
@@ -237,7 +239,7 @@ impl Encoder for CpuEncoder {
 
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()> {
         self.info.check(batch, embeddings)?;
-        let ranges = split(&batch.cu_seqlens, rayon::current_num_threads());
+        let ranges = split_batch(&batch.cu_seqlens, rayon::current_num_threads());
         self.forward_all(&self.layers, batch, ranges, embeddings, stop)?;
         if self.precision == Precision::F32 {
             return Ok(());
@@ -246,8 +248,8 @@ impl Encoder for CpuEncoder {
     }
 }
 
-/// Reads and packs layers in parallel: few are in memory in f32 at a time. int8 needs `inputs`.
-fn pack(
+/// Reads and packs layers in parallel: few are in memory in f32 at a time. Int8 needs `inputs`.
+fn pack_layers(
     weights: &Weights<'_>,
     precision: Precision,
     inputs: &[LayerInputs],
@@ -257,7 +259,8 @@ fn pack(
     (0..weights.architecture.layers.len()).into_par_iter().map(layer).collect()
 }
 
-fn of_kernels(precision: EncoderPrecision) -> Result<Precision> {
+/// Returns `precision` as the kernels name it, f32 for `auto`; fp8 is an error.
+fn kernel_precision(precision: EncoderPrecision) -> Result<Precision> {
     Ok(match precision {
         EncoderPrecision::Auto | EncoderPrecision::F32 => Precision::F32,
         EncoderPrecision::Bf16 => Precision::Bf16,
@@ -279,8 +282,8 @@ const THREADS_PER_BATCH: usize = 16;
 /// Lower bound on the token limit of a range.
 const FEWEST_TOKENS: usize = 64;
 
-/// Returns the batches whose sequences of up to `max_tokens` keep all threads busy: a batch's last
-/// ranges are computed beside the next one's first, and a long sequence is the work of one thread.
+/// Returns the number of batches with sequences of up to `max_tokens` that keep all threads busy: a
+/// batch's last ranges run beside the next one's first, and a long sequence in one thread.
 fn batches_in_flight(max_tokens: usize) -> usize {
     let threads = rayon::current_num_threads();
     let batches = (2 * threads * max_tokens).div_ceil(DEFAULT_BATCH_TOKENS);
@@ -289,9 +292,8 @@ fn batches_in_flight(max_tokens: usize) -> usize {
 
 /// Splits a batch into consecutive ranges of whole sequences for threads that take them in order
 /// and should finish together. A range is one sequence, or has at most half of a thread's share of
-/// the remaining tokens (clamped to [`FEWEST_TOKENS`] and [`MOST_TOKENS`]), so ranges get smaller
-/// towards the end.
-fn split(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
+/// the remaining tokens (from [`FEWEST_TOKENS`] to [`MOST_TOKENS`]): ranges get smaller.
+fn split_batch(cu_seqlens: &[u32], threads: usize) -> Vec<Range<usize>> {
     let num_sequences = cu_seqlens.len() - 1;
     let tokens = |range: Range<usize>| (cu_seqlens[range.end] - cu_seqlens[range.start]) as usize;
     let mut ranges = Vec::new();
@@ -367,19 +369,19 @@ mod tests {
 
     #[test]
     fn ranges_hold_whole_sequences_up_to_their_size() {
-        assert!(split(&[0], 2).is_empty());
+        assert!(split_batch(&[0], 2).is_empty());
         // The 2,600 tokens start with ranges of 512; a longer sequence is a range of its own.
         let lengths = [600, 300, 200, 300, 200, 300, 200, 300, 200];
-        assert_eq!(split(&starts(&lengths), 1), [0..1, 1..3, 3..5, 5..7, 7..8, 8..9]);
+        assert_eq!(split_batch(&starts(&lengths), 1), [0..1, 1..3, 3..5, 5..7, 7..8, 8..9]);
     }
 
     #[test]
     fn a_small_batch_has_work_for_every_thread_and_small_ranges_at_the_end() {
-        let ranges = split(&starts(&[64; 16]), 2);
+        let ranges = split_batch(&starts(&[64; 16]), 2);
         assert_eq!(
             ranges.iter().map(Range::len).collect::<Vec<_>>(),
             [4, 3, 2, 1, 1, 1, 1, 1, 1, 1]
         );
-        assert_eq!(split(&starts(&[20; 6]), 4), [0..3, 3..6]);
+        assert_eq!(split_batch(&starts(&[20; 6]), 4), [0..3, 3..6]);
     }
 }

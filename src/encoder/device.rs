@@ -1,6 +1,5 @@
-//! Chooses the device that computes, given the settings and the machine. Invariant: an
-//! encoder uses the GPUs that the settings name, or that is an error; only `auto` falls back to the
-//! CPU, and logs that.
+//! Chooses the device that computes. Invariant: an encoder uses the GPUs that the settings name, or
+//! that is an error; only `auto` falls back to the CPU, and logs that.
 
 use std::fmt;
 use std::sync::Once;
@@ -29,7 +28,7 @@ impl Placement {
     /// precision that does not reduce fidelity.
     pub fn auto(gpus: Vec<usize>) -> Self {
         let precision = if gpus.is_empty() {
-            on_this_cpu(EncoderPrecision::Auto)
+            resolve_on_cpu(EncoderPrecision::Auto)
         } else {
             EncoderPrecision::Bf16
         };
@@ -64,12 +63,12 @@ pub fn gpus() -> Result<Vec<Gpu>, CudaError> {
     Ok(devices()?.into_par_iter().map(gpu).collect())
 }
 
-/// Returns the numbers of the usable GPUs among `gpus`, or the first GPU's error if none is.
+/// Returns the numbers of the usable GPUs among `gpus`, or the error of the first GPU if none is.
 pub fn usable(gpus: &[Gpu]) -> Result<Vec<usize>, CudaError> {
-    good_ones(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
+    keep_good(gpus.iter().map(|gpu| gpu.free_bytes.clone().map(|_| gpu.info.ordinal)))
 }
 
-/// Opens the first usable GPU that `choice` allows, for work with the same result on the CPU.
+/// Opens the first usable GPU that `choice` allows, if any, for work that the CPU does as well.
 pub fn open_any_gpu(choice: &DeviceChoice) -> Option<Device> {
     let ordinals = match choice {
         DeviceChoice::Cpu => Vec::new(),
@@ -98,11 +97,11 @@ fn open_with<T: Send>(
 ) -> Result<Vec<T>, CudaError> {
     let ordinals = if named.is_empty() { (0..count).collect() } else { named.to_vec() };
     let opened: Vec<_> = ordinals.into_par_iter().map(open).collect();
-    if named.is_empty() { good_ones(opened) } else { opened.into_iter().collect() }
+    if named.is_empty() { keep_good(opened) } else { opened.into_iter().collect() }
 }
 
 /// Returns the successful outcomes, or the first error if there are none.
-fn good_ones<T>(
+fn keep_good<T>(
     outcomes: impl IntoIterator<Item = Result<T, CudaError>>,
 ) -> Result<Vec<T>, CudaError> {
     let (good, bad): (Vec<_>, Vec<_>) = outcomes.into_iter().partition(Result::is_ok);
@@ -115,35 +114,38 @@ fn good_ones<T>(
 
 type Placed = (Box<dyn Encoder>, Placement);
 
+/// Loads the encoder onto the GPUs or the CPU and logs what `auto` chose. Under `auto`, the CPU
+/// takes the place of GPUs that fail, unless their memory is too small.
 pub(super) fn load(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let (is_chosen, no_gpu, (encoder, placement)) = if config.needs_cpu() {
-        (config.precision == EncoderPrecision::Auto, None, on_cpu(files, config)?)
+        (config.precision == EncoderPrecision::Auto, None, load_on_cpu(files, config)?)
     } else {
         // On a CPU the job would take a hundred times as long as on a GPU with room for it.
         let is_full = |cause: &CudaError| matches!(cause, CudaError::OutOfMemory { .. });
         let is_chosen = !config.needs_gpu();
-        match on_gpus(files, config) {
+        match load_on_gpus(files, config) {
             Err(Error::Device(cause)) if is_chosen && !is_full(&cause) => {
-                (is_chosen, Some(cause), on_cpu(files, config)?)
+                (is_chosen, Some(cause), load_on_cpu(files, config)?)
             }
             placed => (is_chosen, None, placed?),
         }
     };
     if is_chosen {
-        say(&placement, no_gpu.as_ref());
+        log_choice(&placement, no_gpu.as_ref());
     }
-    Ok((files.output.behind(encoder), placement))
+    Ok((files.output.wrap_encoder(encoder), placement))
 }
 
 /// Loads the encoder onto the GPUs that `config` names, or onto all usable ones.
-fn on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
+fn load_on_gpus(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
     let load = |gpus: &[Device]| load_cuda(files, config, gpus);
     match &config.device {
         DeviceChoice::Cuda(named) => load(&open_gpus(named)?),
-        _ => where_it_fits(open_gpus(&[])?, Device::ordinal, load),
+        _ => load_where_it_fits(open_gpus(&[])?, Device::ordinal, load),
     }
 }
 
+/// Loads the encoder onto exactly these `gpus`: in fp8 if it is set, else in bf16.
 #[cfg(feature = "cuda")]
 fn load_cuda(files: &ModelFiles, config: &EncoderConfig, gpus: &[Device]) -> Result<Placed> {
     let encoder = super::cuda::CudaEncoder::load(files, config, gpus)?;
@@ -158,14 +160,15 @@ fn load_cuda(_: &ModelFiles, _: &EncoderConfig, _: &[Device]) -> Result<Placed> 
     Err(CudaError::NotBuilt.into())
 }
 
-fn on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
-    let precision = on_this_cpu(config.precision);
+/// Loads the encoder onto the CPU, in a precision that [`resolve_on_cpu`] returns.
+fn load_on_cpu(files: &ModelFiles, config: &EncoderConfig) -> Result<Placed> {
+    let precision = resolve_on_cpu(config.precision);
     let encoder = CpuEncoder::load(files, precision)?;
     Ok((Box::new(encoder), Placement { gpus: Vec::new(), precision }))
 }
 
 /// Resolves `precision` for this CPU. `auto` never means int8, because int8 reduces fidelity.
-fn on_this_cpu(precision: EncoderPrecision) -> EncoderPrecision {
+fn resolve_on_cpu(precision: EncoderPrecision) -> EncoderPrecision {
     match (precision, Precision::fastest_half(Isa::detect())) {
         (EncoderPrecision::Auto, Some(Precision::F16)) => EncoderPrecision::F16,
         (EncoderPrecision::Auto, Some(Precision::Bf16)) => EncoderPrecision::Bf16,
@@ -175,7 +178,7 @@ fn on_this_cpu(precision: EncoderPrecision) -> EncoderPrecision {
 }
 
 /// Loads onto the GPUs with enough memory; the others are left out with a warning.
-fn where_it_fits<C, T>(
+fn load_where_it_fits<C, T>(
     mut gpus: Vec<C>,
     ordinal_of: impl Fn(&C) -> usize,
     load: impl Fn(&[C]) -> Result<T>,
@@ -197,7 +200,7 @@ fn where_it_fits<C, T>(
 }
 
 /// Logs what `auto` chose, once per process.
-fn say(placement: &Placement, cause: Option<&CudaError>) {
+fn log_choice(placement: &Placement, cause: Option<&CudaError>) {
     static SAID: Once = Once::new();
     let precision = placement.precision;
     let is_cpu = placement.gpus.is_empty();
@@ -277,10 +280,11 @@ mod tests {
                 }
             }
         };
-        let fits = where_it_fits(vec![0, 1, 2], |&gpu| gpu, |ordinals| load(&[0, 2], ordinals));
+        let fits =
+            load_where_it_fits(vec![0, 1, 2], |&gpu| gpu, |ordinals| load(&[0, 2], ordinals));
         assert!(fits.is_ok_and(|ordinals| ordinals == [1]));
         assert_eq!(tried.take(), [vec![0, 1, 2], vec![1, 2], vec![1]]);
-        let none = where_it_fits(vec![0, 1], |&gpu| gpu, |ordinals| load(&[0, 1], ordinals));
+        let none = load_where_it_fits(vec![0, 1], |&gpu| gpu, |ordinals| load(&[0, 1], ordinals));
         assert!(matches!(none, Err(Error::Device(CudaError::OutOfMemory { ordinal: 1, .. }))));
     }
 
@@ -297,6 +301,6 @@ mod tests {
     fn by_itself_the_cpu_takes_no_type_that_harms_embeddings() {
         let auto = Placement::auto(Vec::new());
         assert!(["f32", "bf16", "f16"].contains(&&*auto.precision.to_string()), "{auto:?}");
-        assert_eq!(on_this_cpu(EncoderPrecision::Int8), EncoderPrecision::Int8);
+        assert_eq!(resolve_on_cpu(EncoderPrecision::Int8), EncoderPrecision::Int8);
     }
 }

@@ -7,7 +7,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::Stop;
 use polysift_config::{DEFAULT_BATCH_TOKENS, EncoderConfig};
 
-/// Describes an encoder.
+/// The properties of an encoder that its callers need.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct EncoderInfo {
     /// Width H of a token's state.
@@ -76,18 +76,17 @@ impl EncoderInfo {
 
 /// The interface of a device.
 pub trait Encoder: Send + Sync {
-    /// Describes this encoder.
+    /// Returns the properties of this encoder.
     fn info(&self) -> &EncoderInfo;
 
     /// Embeds the sequences of `batch` into `embeddings` `[B, D]`, row-major f32.
     ///
     /// A sequence whose states overflow gets values that are not finite; the others are unaffected.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] if `embeddings` has the wrong length, a sequence is empty or too long, or a
-    /// token id is outside the vocabulary. [`Error::Stopped`] if `stop` was asked for before the
-    /// batch was done: embeddings of finished sequences are written, the others left unchanged. A
-    /// device that takes longer than a second per batch has to check `stop` meanwhile.
+    /// Returns [`Error::Shape`] if `embeddings` has the wrong length, a sequence is empty or too
+    /// long, or a token id is outside the vocabulary. Returns [`Error::Stopped`] if `stop` was
+    /// asked for before the batch was done: embeddings of finished sequences are written, the
+    /// others left unchanged. A device that takes longer than a second per batch has to check
+    /// `stop` meanwhile.
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 }
 
@@ -97,9 +96,8 @@ pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
 }
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32, in the given order. Batches
-/// of at most `batch_tokens` hold chunks of similar length; [`EncoderInfo::in_flight`] batches run
-/// at a time. The calling thread passes the numbers of chunks and tokens of each finished batch to
-/// `on_batch`.
+/// of at most `batch_tokens` hold chunks of similar length; [`EncoderInfo::in_flight`] run at a
+/// time. The calling thread passes the chunks and tokens of each finished batch to `on_batch`.
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -141,7 +139,8 @@ pub fn embed_chunks(
     Ok(embeddings)
 }
 
-/// Calls `encode` for `groups` in `in_flight` threads, and `take` for each in the calling thread.
+/// Calls `encode` for `groups` in `in_flight` threads, and `take` in the calling thread for each
+/// result, as they come. Returns the first error; the threads then end after their batch.
 fn encode_concurrently(
     groups: &[Vec<usize>],
     in_flight: usize,

@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 use super::architecture::{
     Architecture, FeedForward, LayerKind, Names, Positions, Rope, TensorsOfMap,
 };
-use super::keys::{self, ALL, is_in, only};
+use super::keys::{self, ALL, check_value, is_in};
 use polysift_base::error::{Error, Result};
 
 /// Maximum positions of a model with rotary positions, since no table in its files limits them.
@@ -32,8 +32,8 @@ pub(crate) fn parse(json: &[u8], origin: &Path, weight_bytes: u64) -> Result<Arc
         return Err(Error::model(origin, reason));
     }
     let config = Config::deserialize(&keys).map_err(wrong)?;
-    let architecture = config.check_sizes(weight_bytes).and_then(|()| config.architecture());
-    let check = |this: Architecture| keys::check(&keys, &config.model_type).map(|()| this);
+    let architecture = config.check_sizes(weight_bytes).and_then(|()| config.build_architecture());
+    let check = |this: Architecture| keys::check_config(&keys, &config.model_type).map(|()| this);
     architecture.and_then(check).map_err(|reason| Error::model(origin, reason))
 }
 
@@ -124,7 +124,8 @@ const MODERN_BERT: Names = Names {
 };
 
 impl Config {
-    fn architecture(&self) -> Result<Architecture, String> {
+    /// Builds the architecture of the family and checks its sizes; the error says what is wrong.
+    fn build_architecture(&self) -> Result<Architecture, String> {
         let this = match self.model_type.as_str() {
             "xlm-roberta" | "roberta" | "camembert" => self.xlm_roberta()?,
             "bert" => self.base(), // it ignores its padding id
@@ -220,7 +221,7 @@ impl Config {
             positions: Positions::None,
             num_token_types: self.type_vocab_size.unwrap_or(1),
             feed_forward: FeedForward::Gated { activated_first: false },
-            ropes: vec![self.rope(name, said.into(), theta)?],
+            ropes: vec![self.parse_rope(name, said.into(), theta)?],
             layers: vec![layer; self.num_hidden_layers].into(),
             names: GTE,
             ..self.base()
@@ -239,7 +240,7 @@ impl Config {
         for i in 0..self.num_hidden_layers {
             let is_full = match &self.layer_types {
                 Some(types) => {
-                    only("layer_types", &types[i], KINDS)?;
+                    check_value("layer_types", &types[i], KINDS)?;
                     types[i] == "full_attention"
                 }
                 None => i.is_multiple_of(self.global_attn_every_n_layers.unwrap_or(3).max(1)),
@@ -268,7 +269,7 @@ impl Config {
         })
     }
 
-    /// Returns the key that describes the ropes, and its value.
+    /// Returns the key that describes the ropes and its value, maybe empty; two keys are an error.
     fn rope_settings(&self) -> Result<(&'static str, Map<String, Value>), String> {
         let [old, new] = [&self.rope_scaling, &self.rope_parameters].map(Option::clone);
         match (old.unwrap_or_default(), new.unwrap_or_default()) {
@@ -278,7 +279,7 @@ impl Config {
         }
     }
 
-    /// The ropes of `ModernBERT`, one for each of [`KINDS`]; `rope_scaling` applies to both.
+    /// Returns the ropes of `ModernBERT`, one for each kind; `rope_scaling` applies to both.
     fn ropes_by_kind(&self) -> Result<Vec<Rope>, String> {
         let (name, said) = self.rope_settings()?;
         let is_change = name == "rope_scaling";
@@ -287,12 +288,14 @@ impl Config {
             return Err("rope_scaling.type is not read for modernbert; give rope_type".into());
         }
         let mut kinds = said.keys().filter(|_| !is_change);
-        kinds.try_for_each(|key| only("a key of rope_parameters", &key.as_str().into(), KINDS))?;
+        kinds.try_for_each(|key| {
+            check_value("a key of rope_parameters", &key.as_str().into(), KINDS)
+        })?;
         let global = self.global_rope_theta.unwrap_or(160_000.0);
         let of_kind = |(kind, theta): (&str, f64)| {
             let of_kind = said.get(kind).cloned().unwrap_or_else(|| Map::new().into());
             let said = if is_change { said.clone().into() } else { of_kind };
-            self.rope(&format!("{name}.{kind}"), said, theta)
+            self.parse_rope(&format!("{name}.{kind}"), said, theta)
         };
         let thetas = [global, self.local_rope_theta.unwrap_or(global)];
         KINDS.split(' ').zip(thetas).map(of_kind).collect()
@@ -301,13 +304,13 @@ impl Config {
     /// Parses `said`, the rope under the key `name`, with the default base `theta`. For GTE's older
     /// NTK scaling by a factor f, the base is `theta · f` and the divisor `f^(2 / head_size)`.
     /// Dynamic scaling has no effect, because it starts beyond the model's positions.
-    fn rope(&self, name: &str, said: Value, theta: f64) -> Result<Rope, String> {
+    fn parse_rope(&self, name: &str, said: Value, theta: f64) -> Result<Rope, String> {
         let said: RopeParameters =
             serde_json::from_value(said).map_err(|e| format!("{name} is no rope: {e}"))?;
         let theta = said.rope_theta.unwrap_or(theta);
         let head_size = self.hidden_size as f64 / self.num_attention_heads.max(1) as f64;
         let kind = said.rope_type.as_ref().or(said.kind.as_ref()).map_or("default", String::as_str);
-        only(&format!("{name}.rope_type"), &kind.into(), "default dynamic linear ntk")?;
+        check_value(&format!("{name}.rope_type"), &kind.into(), "default dynamic linear ntk")?;
         let factor = match kind {
             "default" | "dynamic" => 1.0,
             _ => said.factor.ok_or_else(|| format!("{name} has no factor"))?,
@@ -322,7 +325,7 @@ impl Config {
         for (key, value) in &said.others {
             let one = if key == "partial_rotary_factor" { "1.0" } else { "" };
             if key != "original_max_position_embeddings" {
-                only(&format!("{name}.{key}"), value, one)?;
+                check_value(&format!("{name}.{key}"), value, one)?;
             }
         }
         let is_sound = [rope.theta, rope.divisor].iter().all(|v| v.is_finite() && *v > 0.0);
@@ -363,9 +366,9 @@ mod tests {
     fn bert_has_no_padding_and_positions_from_zero() -> Result<()> {
         let bert = parse("xlm-roberta\"", "bert\",\"pad_token_id\":0")?;
         assert_eq!(bert.max_tokens, 514);
-        assert_eq!(bert.positions.of(&[5, 0, 7]).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!(bert.positions.table_rows(&[5, 0, 7]).collect::<Vec<_>>(), [0, 1, 2]);
         let roberta = parse("xlm-roberta\"", "xlm-roberta\",\"pad_token_id\":0")?;
-        assert_eq!(roberta.positions.of(&[5, 0, 7]).collect::<Vec<_>>(), [1, 0, 2]);
+        assert_eq!(roberta.positions.table_rows(&[5, 0, 7]).collect::<Vec<_>>(), [1, 0, 2]);
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use super::output::Output;
 use super::recipe::Recipe;
 use super::sentence_transformers::SentenceTransformers;
 use super::settings::{ResolvedSetting, resolve_encoder};
-use super::weights::{Blob, header};
+use super::weights::{Blob, parse_header};
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::without_byte_order_mark;
@@ -52,11 +52,11 @@ pub struct ModelFiles {
 }
 
 impl ModelFiles {
-    /// Returns the names and tensors of the weights.
+    /// Returns names and tensors of the weights, without those that the index places elsewhere.
     pub fn tensors(&self) -> Result<Vec<(String, TensorView<'_>)>> {
         let mut all = Vec::new();
         for blob in self.weights.iter() {
-            let own = header(blob)?.tensors().into_iter();
+            let own = parse_header(blob)?.tensors().into_iter();
             all.extend(own.filter(|(name, _)| !blob.elsewhere.contains(name)));
         }
         Ok(all)
@@ -84,7 +84,8 @@ impl ModelFiles {
         }
     }
 
-    /// Builds the tokenizer.
+    /// Builds the tokenizer with the prompt and the length of the recipe. Fails if it gives ids
+    /// that the model has not, or does not lower case although the model needs that.
     pub fn tokenizer(&self, config: &EncoderConfig) -> Result<Tokenizer> {
         let path = &self.tokenizer.path;
         let Recipe { prompt, max_tokens, .. } = &self.recipe;
@@ -113,15 +114,14 @@ impl ModelFiles {
 /// Text whose tokens reveal whether the tokenizer converts to lower case.
 const LETTERS: &str = "A B C D E F G H I J K L M N O P Q R S T U V W X Y Z";
 
-/// Finds the files of the model that `config` names, downloads them if needed, and checks them as
-/// far as possible without reading weights.
+/// Finds, or downloads, the files of the model in `config`, and checks all but the weights.
 pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> {
     let (json, weights, tokenizer, said) = find_and_read(config, hub)?;
     let weight_bytes = weights.iter().map(|blob| blob.bytes().len() as u64).sum();
     let text = without_byte_order_mark(json.bytes());
     let parsed = families::parse(text, &json.path, weight_bytes);
     // A truncated file of weights is the error to report, not the sizes in the configuration.
-    let broken = || weights.iter().find_map(|blob| header(blob).err());
+    let broken = || weights.iter().find_map(|blob| parse_header(blob).err());
     let architecture = parsed.map_err(|error| broken().unwrap_or(error))?;
     let blobs = [&json].into_iter().chain(&weights).chain([&tokenizer]);
     let digest = hash_of(blobs.map(Blob::bytes)).to_hex().to_string();
@@ -151,6 +151,8 @@ pub fn resolve(config: &EncoderConfig, hub: &HubSettings) -> Result<ModelFiles> 
 /// Configuration, weights, tokenizer and sentence-transformers settings of a model.
 type Blobs = (Blob, Vec<Blob>, Blob, SentenceTransformers);
 
+/// Reads the bundled model, a directory, or a repository, which is read again if its files are not
+/// of one commit. Weights in files are mapped into memory.
 fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
     let name = config.model.as_str();
     if name == DEFAULT_MODEL {
@@ -175,7 +177,7 @@ fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
         let find = |file: &str| -> Result<Option<PathBuf>> {
             Ok(Some(directory.join(file)).filter(|path| path.is_file()))
         };
-        return read(&find, &|file| missing_in(directory, file));
+        return read_blobs(&find, &|file| missing_in(directory, file));
     }
     if !is_repository_id(name) || directory.exists() {
         let reason = format!(
@@ -194,7 +196,7 @@ fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
         snapshots.borrow_mut().extend(folder.map(Path::to_owned));
         Ok(path)
     };
-    let read_all = || read(&find, &|file| repository.missing_error(file));
+    let read_all = || read_blobs(&find, &|file| repository.missing_error(file));
     let blobs = read_all()?;
     // If the branch has moved since the cache was filled, the cache now knows the new commit.
     if snapshots.borrow().len() == 1 { Ok(blobs) } else { read_all() }
@@ -204,7 +206,7 @@ fn find_and_read(config: &EncoderConfig, hub: &HubSettings) -> Result<Blobs> {
 const VOCABULARIES: [&str; 5] =
     ["sentencepiece.bpe.model", "spiece.model", "tokenizer.model", "vocab.txt", "vocab.json"];
 
-/// Returns the error for a directory without a file that is needed.
+/// Returns the error for a directory without `file`, which is needed; it says what to do.
 fn missing_in(directory: &Path, file: &str) -> Error {
     let reason = match file {
         CONFIG if directory.join("0_Transformer").is_dir() => format!(
@@ -226,7 +228,7 @@ fn missing_in(directory: &Path, file: &str) -> Error {
 }
 
 /// Reads the files that `find` returns; `missing` makes the error for one that has to be there.
-fn read(
+fn read_blobs(
     find: &dyn Fn(&str) -> Result<Option<PathBuf>>,
     missing: &dyn Fn(&str) -> Error,
 ) -> Result<Blobs> {
@@ -242,7 +244,7 @@ fn read(
         vec![Blob::map(path)?]
     } else {
         let index = find(WEIGHTS_INDEX)?.ok_or_else(|| missing(WEIGHTS))?;
-        let map = weight_map(&Blob::read(index)?)?;
+        let map = parse_weight_map(&Blob::read(index)?)?;
         let shards: BTreeSet<&String> = map.values().collect();
         let shard = |shard: &String| {
             let others = map.iter().filter(|(_, file)| *file != shard);
@@ -261,8 +263,8 @@ struct Index {
     weight_map: BTreeMap<String, String>,
 }
 
-/// Returns the file name of the shard of each tensor.
-fn weight_map(index: &Blob) -> Result<BTreeMap<String, String>> {
+/// Parses the index of a sharded checkpoint: returns the file name of the shard of each tensor.
+fn parse_weight_map(index: &Blob) -> Result<BTreeMap<String, String>> {
     let Index { weight_map: map } = serde_json::from_slice(index.bytes())
         .map_err(|e| Error::model(&index.path, format!("is not a weight index: {e}")))?;
     if let Some(bad) = map.values().find(|s| s.contains(['/', '\\']) || s.starts_with('.')) {

@@ -67,18 +67,19 @@ const WORDS: &str = "act activation adapter adapters alibi attention attentions 
     mlp moe multiplier norm norms ntk parallel position positional positions quantization residual rms rmsnorm \
     rope rotary scale scaling sink sinks sliding softcap softcapping softmax theta window windows yarn";
 
+/// Returns true if `words`, which white space separates, contain `word`.
 pub(super) fn is_in(words: &str, word: &str) -> bool {
     words.split_whitespace().any(|known| known == word)
 }
 
-/// Returns an error for a key that makes a model of `family` compute something unsupported.
-pub(crate) fn check(config: &Value, family: &str) -> Result<(), String> {
+/// Refuses a key that makes (or might make) a model of `family` compute something unsupported.
+pub(crate) fn check_config(config: &Value, family: &str) -> Result<(), String> {
     for (_, keys, one) in ONE_VALUE.iter().filter(|row| is_in(row.0, family)) {
-        only_all("", config, &[(keys, one)])?;
+        check_values("", config, &[(keys, one)])?;
     }
     let groups = &config["quantization_config"]["config_groups"];
     for (name, group) in groups.as_object().into_iter().flatten() {
-        only_all(&format!("quantization_config.config_groups.{name}."), group, GROUP)?;
+        check_values(&format!("quantization_config.config_groups.{name}."), group, GROUP)?;
     }
     let is_free = |key: &str| {
         is_in(KNOWN, key)
@@ -92,25 +93,29 @@ pub(crate) fn check(config: &Value, family: &str) -> Result<(), String> {
             "{} is {}; for {family} transformers 5.24 has no such key, which seems to change what is computed; \
              take it away if it does not",
             key.escape_debug(),
-            short(value)
+            quote_start(value)
         ))
     })
 }
 
-/// Checks lists of keys of `config` like [`only`]. Messages put `before` in front of a key; a dot
-/// leads into an object.
-pub(super) fn only_all(before: &str, config: &Value, rows: &[(&str, &str)]) -> Result<(), String> {
+/// Checks lists of keys of `config` like [`check_value`]. Messages put `before` in front of a key;
+/// a dot leads into an object.
+pub(super) fn check_values(
+    before: &str,
+    config: &Value,
+    rows: &[(&str, &str)],
+) -> Result<(), String> {
     let keys =
         rows.iter().flat_map(|(keys, one)| keys.split_whitespace().map(move |key| (key, one)));
     keys.into_iter().try_for_each(|(key, one)| {
         let value = config.pointer(&format!("/{}", key.replace('.', "/")));
-        only(&format!("{before}{key}"), value.unwrap_or(&Value::Null), one)
+        check_value(&format!("{before}{key}"), value.unwrap_or(&Value::Null), one)
     })
 }
 
 /// Refuses a value of `key` that is none of the words in `one`. Null counts as absent; an empty
 /// `one` accepts every value that is off.
-pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
+pub(super) fn check_value(key: &str, value: &Value, one: &str) -> Result<(), String> {
     let is_one = match value {
         Value::Null => true,
         Value::String(text) => is_in(one, text),
@@ -119,7 +124,7 @@ pub(super) fn only(key: &str, value: &Value, one: &str) -> Result<(), String> {
         _ => false,
     };
     let right = if one.is_empty() { "none".to_owned() } else { one.replace(' ', ", ") };
-    let reason = || format!("{} is {}; supported: {right}", key.escape_debug(), short(value));
+    let reason = || format!("{} is {}; supported: {right}", key.escape_debug(), quote_start(value));
     (is_one || one.is_empty() && is_off(value)).then_some(()).ok_or_else(reason)
 }
 
@@ -144,7 +149,8 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-fn short(value: &Value) -> String {
+/// Returns the first 60 characters of a value in backquotes, for a message.
+fn quote_start(value: &Value) -> String {
     let text = value.as_str().map_or_else(|| value.to_string(), |s| s.escape_debug().to_string());
     format!("`{text:.60}`")
 }
@@ -224,7 +230,7 @@ mod tests {
         let published = published().into_iter().map(|(family, config)| (family.to_owned(), config));
         for (family, config) in classes.chain(published) {
             assert!(config.is_object());
-            assert_eq!(check(&config, &family), Ok(()), "{family}");
+            assert_eq!(check_config(&config, &family), Ok(()), "{family}");
         }
     }
 
@@ -272,7 +278,7 @@ mod tests {
                 "quant_method is `fp8`",
             ),
         ] {
-            let reason = check(&json!({key: value}), family).err().unwrap_or_default();
+            let reason = check_config(&json!({key: value}), family).err().unwrap_or_default();
             assert!(reason.contains(expected), "{expected}: {reason}");
         }
     }
@@ -289,7 +295,7 @@ mod tests {
             }
             config
         };
-        assert_eq!(check(&config("/ignore", json!([])), "xlm-roberta"), Ok(()));
+        assert_eq!(check_config(&config("/ignore", json!([])), "xlm-roberta"), Ok(()));
         for (change, value) in [
             ("/format", json!("float-quantized")),
             ("/kv_cache_scheme", json!({"num_bits": 8})),
@@ -298,7 +304,8 @@ mod tests {
             ("/config_groups/group_0/weights/symmetric", json!(false)),
             ("/config_groups/group_0/weights/type", json!("float")),
         ] {
-            let reason = check(&config(change, value), "xlm-roberta").err().unwrap_or_default();
+            let reason =
+                check_config(&config(change, value), "xlm-roberta").err().unwrap_or_default();
             let key = format!("quantization_config{}", change.replace('/', "."));
             assert!(reason.starts_with(&key), "{key}: {reason}");
         }

@@ -52,6 +52,7 @@ impl Dense {
         self.bias.len()
     }
 
+    /// Computes `[B, outputs]` from `x` `[B, inputs]`.
     fn apply(&self, x: &[f32]) -> Vec<f32> {
         let (inputs, outputs) = (self.inputs(), self.outputs());
         let rows = x.len() / inputs;
@@ -71,8 +72,8 @@ impl Dense {
 }
 
 impl Output {
-    /// Returns an encoder that applies the steps after pooling to the output of `pooled`.
-    pub(super) fn behind(&self, pooled: Box<dyn Encoder>) -> Box<dyn Encoder> {
+    /// Returns `pooled` followed by these steps, or as it is if they change nothing.
+    pub(super) fn wrap_encoder(&self, pooled: Box<dyn Encoder>) -> Box<dyn Encoder> {
         let is_whole = self.embedding_size == pooled.info().hidden_size;
         if self.dense.is_empty() && is_whole && !self.normalize {
             return pooled;

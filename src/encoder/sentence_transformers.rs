@@ -10,18 +10,18 @@ use serde_json::{Map, Value};
 
 use super::keys;
 use super::output::Dense;
-use super::weights::{Blob, floats, header};
+use super::weights::{Blob, parse_header, read_floats};
 use polysift_base::error::{Error, Result};
 use polysift_config::Pooling;
 
 const WEIGHTS: &str = "model.safetensors";
-/// The Transformer module's configuration is `sentence_bert_config.json`, or has the name of another
-/// supported family in older versions.
+/// The configuration of the Transformer is `sentence_bert_config.json`; older ones name the family.
 const LIMITS: [&str; 4] = ["bert", "roberta", "camembert", "xlm-roberta"];
 
 /// A value and the file that states it, or `None` if no file does.
 pub(super) type Said<T> = Option<(T, PathBuf)>;
 
+/// The files of sentence-transformers, parsed; nothing is set without a `modules.json`.
 #[derive(Debug, Default)]
 pub(super) struct SentenceTransformers {
     /// Path of `modules.json`, if it exists.
@@ -100,8 +100,7 @@ const OF_TRANSFORMER: &[(&str, &str)] = &[
     ("modality_config.text.method_output_name", "last_hidden_state"),
 ];
 
-/// Keys of the Transformer, and of the transformers options in it, that are read or that change no
-/// embedding of a text without a task.
+/// Keys of the Transformer and of its options that are read, or change no embedding without a task.
 const FREE_KEYS: &str = "add_pooling_layer attn_implementation clean_up_tokenization_spaces device_map \
     do_lower_case document_length dtype low_cpu_mem_usage max_seq_length modality_config module_output_name \
     padding_side query_expansion query_length torch_dtype transformer_task trust_remote_code unpad_inputs \
@@ -113,7 +112,8 @@ const POOLINGS: [(&str, Pooling); 3] =
     [("mean", Pooling::Mean), ("cls", Pooling::Cls), ("lasttoken", Pooling::Last)];
 
 impl SentenceTransformers {
-    /// Reads the files that `find` returns for names relative to the model's directory.
+    /// Reads the files that `find` returns for names relative to the directory of the model.
+    /// Refuses modules and keys that would change embeddings in a way that is not supported.
     pub(super) fn read(find: Find<'_>) -> Result<Self> {
         let mut this = Self::default();
         let Some(modules) = find("modules.json")? else { return Ok(this) };
@@ -124,7 +124,7 @@ impl SentenceTransformers {
                 |reason: String| Err(Error::model(&modules.path, format!("module {i} {reason}")));
             let is_theirs = module.kind.starts_with("sentence_transformers.");
             let kind = module.kind.rsplit('.').next().filter(|_| is_theirs).unwrap_or(&module.kind);
-            let part = |name| part(find, &modules, &module.path, name);
+            let part = |name| require_in_folder(find, &modules, &module.path, name);
             match (before, kind) {
                 (_, "Dropout") => continue,
                 ("", "Transformer") if module.path.is_empty() => {}
@@ -142,7 +142,9 @@ impl SentenceTransformers {
                     this.dense.push((read_dense(&config, &part(WEIGHTS)?)?, config.path));
                 }
                 ("Pooling" | "Dense", "Normalize") => {
-                    if let Some(config) = in_folder(find, &modules, &module.path, "config.json")? {
+                    if let Some(config) =
+                        find_in_folder(find, &modules, &module.path, "config.json")?
+                    {
                         check_keys(&config, AFTER_POOLING)?;
                     }
                     this.normalize = true;
@@ -179,19 +181,23 @@ impl SentenceTransformers {
         Ok(this)
     }
 
+    /// Returns the pooling of the Pooling module; `mean` if its keys name none. Several poolings,
+    /// and unknown keys that are on, are errors.
     pub(super) fn pooling(&self) -> Result<Said<Pooling>> {
         let Some((config, path)) = &self.pooling else { return Ok(None) };
         let dimension = "embedding_dimension word_embedding_dimension";
         let is_known = |key: &str| mode_of(key).is_some() || keys::is_in(dimension, key);
         if let Some((key, value)) = config.others.iter().find(|(key, _)| !is_known(key)) {
-            keys::only(key, value, "").map_err(|reason| Error::model(path, reason))?;
+            keys::check_value(key, value, "").map_err(|reason| Error::model(path, reason))?;
         }
         let modes = match &config.pooling_mode {
             Some(Modes::One(mode)) => vec![mode.as_str()],
             Some(Modes::Several(modes)) => modes.iter().map(String::as_str).collect(),
             None => {
-                let on =
-                    config.others.iter().filter(|(_, value)| keys::only("", value, "").is_err());
+                let on = config
+                    .others
+                    .iter()
+                    .filter(|(_, value)| keys::check_value("", value, "").is_err());
                 on.filter_map(|(key, _)| mode_of(key)).collect()
             }
         };
@@ -226,7 +232,7 @@ impl SentenceTransformers {
         }
     }
 
-    /// Returns the prompt called `name`, or the default prompt.
+    /// Returns the prompt called `name`, else the default prompt, if any; unknown names are errors.
     pub(super) fn prompt(&self, name: Option<&str>) -> Result<Said<String>> {
         let said = self.prompts.as_ref();
         let default = said.and_then(|(said, _)| said.default_prompt_name.as_deref());
@@ -253,7 +259,7 @@ impl SentenceTransformers {
     }
 }
 
-/// Returns the mode that an older key of a Pooling turns on.
+/// Returns the mode of an older key of a Pooling, such as `mean` of `pooling_mode_mean_tokens`.
 fn mode_of(key: &str) -> Option<&str> {
     let mode = key.strip_prefix("pooling_mode_")?;
     Some(mode.strip_suffix("_tokens").or(mode.strip_suffix("_token")).unwrap_or(mode))
@@ -261,8 +267,13 @@ fn mode_of(key: &str) -> Option<&str> {
 
 type Find<'a> = &'a dyn Fn(&str) -> Result<Option<Blob>>;
 
-/// Finds the file `name` of a module in `folder`.
-fn in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Option<Blob>> {
+/// Finds the file `name` of a module in `folder`, which must be a plain name.
+fn find_in_folder(
+    find: Find<'_>,
+    modules: &Blob,
+    folder: &str,
+    name: &str,
+) -> Result<Option<Blob>> {
     if folder.is_empty() || folder.contains(['/', '\\']) || folder.starts_with('.') {
         let reason = format!("names the folder `{folder}`, which is no plain name");
         return Err(Error::model(&modules.path, reason));
@@ -270,9 +281,9 @@ fn in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result
     find(&format!("{folder}/{name}"))
 }
 
-/// Finds a file like [`in_folder`], and fails if it does not exist.
-fn part(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Blob> {
-    in_folder(find, modules, folder, name)?.ok_or_else(|| {
+/// Finds a file like [`find_in_folder`], and fails if it does not exist.
+fn require_in_folder(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Blob> {
+    find_in_folder(find, modules, folder, name)?.ok_or_else(|| {
         let hint = match name {
             WEIGHTS => "; a .bin checkpoint must be saved again as safetensors first",
             _ => "",
@@ -282,6 +293,7 @@ fn part(find: Find<'_>, modules: &Blob, folder: &str, name: &str) -> Result<Blob
     })
 }
 
+/// Parses a JSON file; the error names the file.
 fn parse<T: DeserializeOwned>(file: &Blob) -> Result<T> {
     let wrong = |e| format!("is not what sentence-transformers writes: {e}");
     serde_json::from_slice(file.bytes()).map_err(|e| Error::model(&file.path, wrong(e)))
@@ -289,7 +301,7 @@ fn parse<T: DeserializeOwned>(file: &Blob) -> Result<T> {
 
 /// Fails for a key of `file` with another value than the supported one.
 fn check_keys(file: &Blob, keys: &[(&str, &str)]) -> Result<()> {
-    keys::only_all("", &parse(file)?, keys).map_err(|reason| Error::model(&file.path, reason))
+    keys::check_values("", &parse(file)?, keys).map_err(|reason| Error::model(&file.path, reason))
 }
 
 /// Checks the Transformer's configuration, in which unknown keys are refused unless they are off.
@@ -298,7 +310,7 @@ fn check_transformer(file: &Blob) -> Result<()> {
     let config: Map<String, Value> = parse(file)?;
     let check = |name: &str, (key, value): (&String, &Value)| {
         let checked = keys::is_in(FREE_KEYS, key).then_some(Ok(()));
-        let checked = checked.unwrap_or_else(|| keys::only(name, value, ""));
+        let checked = checked.unwrap_or_else(|| keys::check_value(name, value, ""));
         checked.map_err(|reason| Error::model(&file.path, reason))
     };
     config.iter().try_for_each(|(key, value)| match value.as_object() {
@@ -309,6 +321,7 @@ fn check_transformer(file: &Blob) -> Result<()> {
     })
 }
 
+/// Reads a Dense module with tanh or no activation after it; all values must be finite.
 fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
     let parsed: DenseConfig = parse(config)?;
     check_keys(config, AFTER_POOLING)?;
@@ -323,11 +336,11 @@ fn read_dense(config: &Blob, weights: &Blob) -> Result<Dense> {
     if inputs == 0 || outputs == 0 {
         return fail(format!("is a map of {inputs} values to {outputs}"));
     }
-    let file = header(weights)?;
+    let file = parse_header(weights)?;
     let wrong = |reason: String| Error::model(&weights.path, reason);
     let tensor = |name: &str, shape: &[usize]| {
         let view = file.tensor(name).map_err(|_| wrong(format!("there is no tensor `{name}`")))?;
-        floats(&view, shape).map_err(|reason| wrong(format!("tensor `{name}` {reason}")))
+        read_floats(&view, shape).map_err(|reason| wrong(format!("tensor `{name}` {reason}")))
     };
     let weight = tensor("linear.weight", &[outputs, inputs])?;
     let has_bias = parsed.bias.unwrap_or(true);

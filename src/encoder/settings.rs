@@ -42,8 +42,9 @@ fn pick<T>(set: Option<T>, said: Said<T>, default: T) -> (T, String) {
     }
 }
 
-/// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head`
-/// is the pooling of the model's classification head, if there is one; a `modules.json` wins.
+/// Resolves `config` and `files` for a model with `model_digest` and `hidden_size`. `of_head` is
+/// the pooling of the classification head, if the model has one; a `modules.json` wins. Warns once
+/// per process if `max_tokens` exceeds the length in the files.
 pub(super) fn resolve_encoder(
     config: &EncoderConfig,
     (files, of_head): (SentenceTransformers, Said<Pooling>),

@@ -26,15 +26,18 @@ pub(super) struct Blob {
 }
 
 impl Blob {
+    /// Makes a blob of `contents`; `path` names it in errors and need not exist.
     pub(super) fn new(path: PathBuf, contents: impl Into<Bytes>) -> Self {
         Self { path, contents: contents.into(), elsewhere: HashSet::new() }
     }
 
+    /// Reads a whole file into memory.
     pub(super) fn read(path: PathBuf) -> Result<Self> {
         let bytes = io::read(&path)?;
         Ok(Self::new(path, bytes))
     }
 
+    /// Maps a file into memory; only the pages that are used take memory.
     pub(super) fn map(path: PathBuf) -> Result<Self> {
         let file = io::open(&path)?;
         // SAFETY: a map is sound as long as nobody changes the file. Model files are written once
@@ -70,6 +73,7 @@ pub(super) struct Table {
     packing: Option<Packing>,
 }
 
+/// The place of a tensor: index of its blob, bytes there, and type.
 struct FileTensor {
     blob: usize,
     bytes: Range<usize>,
@@ -98,16 +102,17 @@ impl Table {
         let Self { blobs, width, values, packing } = self;
         let Some(Packing { bits, group, scales }) = packing else {
             let bits = 8 * bytes_of(values.dtype);
-            return read(values.dtype, values.row(blobs, i, *width, bits), out);
+            return convert_to_f32(values.dtype, values.row(blobs, i, *width, bits), out);
         };
         // Words are little-endian, so the integers are in byte order.
         let codes = values.row(blobs, i, *width, *bits);
         let mut scales_of_row = vec![0.0; width / group];
         let stored = scales.row(blobs, i, width / group, 8 * bytes_of(scales.dtype));
-        read(scales.dtype, stored, &mut scales_of_row);
+        convert_to_f32(scales.dtype, stored, &mut scales_of_row);
         dequantize(codes, *bits, &scales_of_row, out);
     }
 
+    /// Returns all rows as f32, row-major.
     pub(super) fn to_vec(&self) -> Vec<f32> {
         let bits = self.packing.as_ref().map_or(8 * bytes_of(self.values.dtype), |p| p.bits);
         let mut values = vec![0.0; self.values.bytes.len() * 8 / bits];
@@ -159,8 +164,9 @@ const OLD_NAMES: [(&str, &str); 2] =
     [("LayerNorm.weight", "LayerNorm.gamma"), ("LayerNorm.bias", "LayerNorm.beta")];
 
 impl<'a> Weights<'a> {
+    /// Parses the headers of `blobs` and finds the prefix of tensor names; fails if none fits.
     pub(crate) fn open(blobs: &'a Arc<[Blob]>, architecture: &'a Architecture) -> Result<Self> {
-        let files = blobs.iter().map(header).collect::<Result<_>>()?;
+        let files = blobs.iter().map(parse_header).collect::<Result<_>>()?;
         let mut this = Self { blobs, architecture, files, prefix: String::new() };
         let first = format!("{}.weight", architecture.names.words);
         let prefixes = &architecture.names.prefixes;
@@ -171,23 +177,23 @@ impl<'a> Weights<'a> {
             let packed = this.find(&format!("{prefix}{first}_packed"));
             packed.or_else(|| this.find(&format!("{prefix}{first}"))).is_some()
         });
-        this.prefix = known.ok_or_else(|| this.missing(&first))?;
+        this.prefix = known.ok_or_else(|| this.missing_tensor(&first))?;
         Ok(this)
     }
 
-    /// Reads the tensor `name` (without prefix) as f32, row-major.
-    fn tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-        Ok(self.table(name, shape)?.to_vec())
+    /// Reads the tensor `name` (without prefix) as f32, row-major; it must have exactly `shape`.
+    fn read_tensor(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
+        Ok(self.open_table(name, shape)?.to_vec())
     }
 
     /// Opens a tensor as a [`Table`] of floats, or of packed integers with their scales.
-    fn table(&self, name: &str, shape: &[usize]) -> Result<Table> {
+    fn open_table(&self, name: &str, shape: &[usize]) -> Result<Table> {
         let full_name = format!("{}{name}", self.prefix);
         let width = shape.last().copied().unwrap_or(1);
         let blobs = Arc::clone(self.blobs);
         let (&[rows, _], Some((blob, codes))) = (shape, self.find(&format!("{full_name}_packed")))
         else {
-            let values = self.floats(&full_name, shape)?;
+            let values = self.find_floats(&full_name, shape)?;
             return Ok(Table { blobs, width, values, packing: None });
         };
         let fail = |reason: String| {
@@ -208,36 +214,38 @@ impl<'a> Weights<'a> {
             return fail(format!("{dtype:?} {found:?} are no 4 or 8 bits each for {shape:?}"));
         }
         let scale_name = format!("{full_name}_scale");
-        let (_, scales) = self.find(&scale_name).ok_or_else(|| self.missing(&scale_name))?;
+        let (_, scales) = self.find(&scale_name).ok_or_else(|| self.missing_tensor(&scale_name))?;
         let [groups] = scales.shape().strip_prefix(&[rows]).unwrap_or_default() else {
             return fail(format!("its scales are {:?}, not by rows and groups", scales.shape()));
         };
         if *groups == 0 || !width.is_multiple_of(*groups) {
             return fail(format!("a row of {width} has {groups} scales"));
         }
-        let scales = self.floats(&scale_name, &[rows, *groups])?;
+        let scales = self.find_floats(&scale_name, &[rows, *groups])?;
         let packing = Some(Packing { bits, group: width / groups, scales });
-        Ok(Table { blobs, width, values: self.place(blob, &codes), packing })
+        Ok(Table { blobs, width, values: self.locate(blob, &codes), packing })
     }
 
-    /// Finds a tensor of floats of exactly `shape`; see [`check`].
-    fn floats(&self, full_name: &str, shape: &[usize]) -> Result<FileTensor> {
-        let (blob, view) = self.find(full_name).ok_or_else(|| self.missing(full_name))?;
+    /// Finds a tensor of floats of exactly `shape` by its full name; see [`check_floats`].
+    fn find_floats(&self, full_name: &str, shape: &[usize]) -> Result<FileTensor> {
+        let (blob, view) = self.find(full_name).ok_or_else(|| self.missing_tensor(full_name))?;
         let path = &self.blobs[blob].path;
-        check(&view, shape)
+        check_floats(&view, shape)
             .map_err(|reason| Error::model(path, format!("tensor `{full_name}` {reason}")))?;
-        Ok(self.place(blob, &view))
+        Ok(self.locate(blob, &view))
     }
 
-    fn place(&self, blob: usize, view: &TensorView) -> FileTensor {
+    /// Returns where in its blob the bytes of a tensor lie.
+    fn locate(&self, blob: usize, view: &TensorView) -> FileTensor {
         let start = view.data().as_ptr().addr() - self.blobs[blob].bytes().as_ptr().addr();
         FileTensor { blob, bytes: start..start + view.data().len(), dtype: view.dtype() }
     }
 
-    pub(super) fn embedding(&self) -> Result<EmbeddingWeights> {
+    /// Opens the word embeddings, and reads the positions and the norms outside the layers.
+    pub(super) fn read_embedding(&self) -> Result<EmbeddingWeights> {
         let Architecture { width, vocab_size, positions, num_token_types, names, .. } =
             self.architecture;
-        let table = |name: &str, rows| self.table(&format!("{name}.weight"), &[rows, *width]);
+        let table = |name: &str, rows| self.open_table(&format!("{name}.weight"), &[rows, *width]);
         let words = table(names.words, *vocab_size)?;
         let mut rows = if *positions == Positions::None {
             vec![0.0; *width]
@@ -252,13 +260,13 @@ impl<'a> Weights<'a> {
                 }
             }
         }
-        let norm = self.norm(names.embedding_norm)?;
-        let final_norm = self.architecture.pre_norm.then(|| self.norm("final_norm"));
+        let norm = self.read_norm(names.embedding_norm)?;
+        let final_norm = self.architecture.pre_norm.then(|| self.read_norm("final_norm"));
         Ok(EmbeddingWeights { words, positions: rows, norm, final_norm: final_norm.transpose()? })
     }
 
     /// Reads layer `i`; `linear` converts its linear maps, in the order of the fields.
-    pub(super) fn layer<L>(
+    pub(super) fn read_layer<L>(
         &self,
         i: usize,
         mut linear: impl FnMut(LinearWeights) -> L,
@@ -266,38 +274,38 @@ impl<'a> Weights<'a> {
         let Architecture { width, inner, pre_norm, names, .. } = self.architecture;
         let (h, f) = (*width, *inner);
         let mut intermediate =
-            self.linear(names.intermediate, i, self.architecture.intermediate(), h)?;
+            self.read_linear(names.intermediate, i, self.architecture.intermediate_size(), h)?;
         if self.architecture.feed_forward == (FeedForward::Gated { activated_first: false }) {
             intermediate.weight.rotate_left(f * h);
             intermediate.bias.rotate_left(f);
         }
         // A pre-norm model's first layer has none, because the embedding ends with a norm.
         let has_norm = i > 0 || !pre_norm;
-        let norm = |name| self.norm(&self.of_layer(name, i));
+        let norm = |name| self.read_norm(&self.name_in_layer(name, i));
         Ok(Layer {
-            query_key_value: linear(self.linear(names.query_key_value, i, 3 * h, h)?),
-            attention_output: linear(self.linear(names.attention_output, i, h, h)?),
+            query_key_value: linear(self.read_linear(names.query_key_value, i, 3 * h, h)?),
+            attention_output: linear(self.read_linear(names.attention_output, i, h, h)?),
             attention_norm: has_norm.then(|| norm(names.attention_norm)).transpose()?,
             intermediate: linear(intermediate),
-            output: linear(self.linear(names.output, i, h, f)?),
+            output: linear(self.read_linear(names.output, i, h, f)?),
             output_norm: norm(names.output_norm)?,
         })
     }
 
     /// Reads a norm. Its bias is 0 if the model has none.
-    fn norm(&self, name: &str) -> Result<NormWeights> {
+    fn read_norm(&self, name: &str) -> Result<NormWeights> {
         let Architecture { width, norm_eps, names, .. } = self.architecture;
         let beta = if names.norm_bias {
-            self.tensor(&format!("{name}.bias"), &[*width])?
+            self.read_tensor(&format!("{name}.bias"), &[*width])?
         } else {
             vec![0.0; *width]
         };
-        let gamma = self.tensor(&format!("{name}.weight"), &[*width])?;
+        let gamma = self.read_tensor(&format!("{name}.weight"), &[*width])?;
         Ok(NormWeights { gamma, beta, eps: *norm_eps })
     }
 
     /// Reads a linear map of layer `i` from one or several tensors; an absent bias is 0.
-    fn linear(
+    fn read_linear(
         &self,
         (names, has_bias): TensorsOfMap,
         i: usize,
@@ -307,10 +315,10 @@ impl<'a> Weights<'a> {
         let (mut weight, mut bias) = (Vec::new(), Vec::new());
         let outputs = outputs / names.split(' ').count();
         for name in names.split(' ') {
-            let name = self.of_layer(name, i);
-            weight.extend(self.tensor(&format!("{name}.weight"), &[outputs, inputs])?);
+            let name = self.name_in_layer(name, i);
+            weight.extend(self.read_tensor(&format!("{name}.weight"), &[outputs, inputs])?);
             if has_bias {
-                bias.extend(self.tensor(&format!("{name}.bias"), &[outputs])?);
+                bias.extend(self.read_tensor(&format!("{name}.bias"), &[outputs])?);
             } else {
                 bias.resize(bias.len() + outputs, 0.0);
             }
@@ -318,11 +326,13 @@ impl<'a> Weights<'a> {
         Ok(LinearWeights { weight, bias })
     }
 
-    fn of_layer(&self, name: &str, i: usize) -> String {
+    /// Returns the tensor name of `name` in layer `i`, without the prefix.
+    fn name_in_layer(&self, name: &str, i: usize) -> String {
         self.architecture.names.layer.replace("{i}", &i.to_string()) + name
     }
 
-    /// Finds a tensor and the index of its blob.
+    /// Finds a tensor, also under an older name, and the index of its blob. A file that the index
+    /// of a sharded checkpoint does not name for the tensor is passed over.
     fn find(&self, full_name: &str) -> Option<(usize, TensorView<'a>)> {
         let find = |name: &str| {
             let is_here = |(at, _): &(usize, _)| !self.blobs[*at].elsewhere.contains(name);
@@ -336,27 +346,29 @@ impl<'a> Weights<'a> {
         })
     }
 
-    fn missing(&self, name: &str) -> Error {
+    /// Returns the error for a tensor that no file has; it names the first file.
+    fn missing_tensor(&self, name: &str) -> Error {
         let path = self.blobs.first().map_or(Path::new("weights"), |blob| &blob.path);
         Error::model(path, format!("there is no tensor `{name}`"))
     }
 }
 
-pub(super) fn header(blob: &Blob) -> Result<SafeTensors<'_>> {
+/// Parses the header of a safetensors file; fails if the file is shorter or longer than it says.
+pub(super) fn parse_header(blob: &Blob) -> Result<SafeTensors<'_>> {
     let wrong = |e| Error::model(&blob.path, format!("is not a whole safetensors file: {e}"));
     SafeTensors::deserialize(blob.bytes()).map_err(wrong)
 }
 
-/// Reads a tensor of floats of exactly `shape`; see [`check`].
-pub(super) fn floats(view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>, String> {
-    check(view, shape)?;
+/// Reads a tensor of floats of exactly `shape` as f32; see [`check_floats`].
+pub(super) fn read_floats(view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>, String> {
+    check_floats(view, shape)?;
     let mut values = vec![0.0; shape.iter().product()];
-    read(view.dtype(), view.data(), &mut values);
+    convert_to_f32(view.dtype(), view.data(), &mut values);
     Ok(values)
 }
 
 /// Checks that a tensor has exactly `shape`, a supported float type and finite values.
-fn check(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
+fn check_floats(view: &TensorView<'_>, shape: &[usize]) -> Result<(), String> {
     let (dtype, found) = (view.dtype(), view.shape());
     if found != shape {
         Err(format!("is {found:?}, not {shape:?}"))
@@ -392,7 +404,7 @@ fn is_finite(dtype: Dtype, bytes: &[u8]) -> bool {
 }
 
 /// Converts little-endian values of `dtype` to f32.
-fn read(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
+fn convert_to_f32(dtype: Dtype, bytes: &[u8], out: &mut [f32]) {
     fn convert<const N: usize>(bytes: &[u8], out: &mut [f32], value: impl Fn([u8; N]) -> f32) {
         for (out, &bytes) in out.iter_mut().zip(bytes.as_chunks::<N>().0) {
             *out = value(bytes);

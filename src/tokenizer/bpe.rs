@@ -30,9 +30,11 @@ const MOST_GAPS: usize = 1 << 16;
 const SHORT: usize = if cfg!(test) { 6 } else { 32 };
 
 pub(super) struct Bpe {
-    /// Symbols of the characters of the Basic Multilingual Plane.
+    /// Symbols of the characters of the Basic Multilingual Plane; [`NONE`] without one.
     table: Vec<u32>,
+    /// Symbols of all other characters.
     beyond: HashMap<char, u32>,
+    /// Symbols of the bytes, which stand for characters without a symbol.
     bytes: [u32; 256],
     /// Set of hashed pairs of characters that some merge joins. A pair that shares a bit with one
     /// counts as a member, which makes a stretch longer and changes no id.
@@ -48,7 +50,7 @@ struct RankedMerges {
 
 impl Bpe {
     /// Converts `model`, or says why the engine does not support it.
-    pub(crate) fn of(model: &BPE) -> Result<Self, &'static str> {
+    pub(crate) fn from_crate(model: &BPE) -> Result<Self, &'static str> {
         let is_set = |part: &Option<String>| part.as_deref().is_some_and(|text| !text.is_empty());
         if model.dropout.is_some_and(|share| share > 0.0) || model.ignore_merges {
             return Err("it is BPE that drops or ignores merges");
@@ -123,14 +125,15 @@ impl Bpe {
         self.pairs[bit / 64] >> (bit % 64) & 1 == 1
     }
 
+    /// Returns the merge of two adjacent symbols; [`NO_MERGE`] if there is none.
     #[inline]
-    fn merge(&self, left: u32, right: u32) -> Merge {
+    fn find_merge(&self, left: u32, right: u32) -> Merge {
         self.merges.get(&(left, right)).copied().unwrap_or(NO_MERGE)
     }
 
     /// Passes the symbols of a character to `take`: one, or those of its bytes.
     #[inline]
-    pub(super) fn symbols(&self, c: char, mut take: impl FnMut(u32)) {
+    pub(super) fn pass_symbols(&self, c: char, mut take: impl FnMut(u32)) {
         let id = match self.table.get(c as usize) {
             Some(&id) => id,
             None => self.beyond.get(&c).copied().unwrap_or(NONE),
@@ -143,12 +146,13 @@ impl Bpe {
     }
 }
 
-/// Returns the character as the model gets it.
+/// Returns the character as the model gets it: [`META`] for a space.
 #[inline]
-pub(super) fn spaced(c: char) -> char {
+pub(super) fn space_to_meta(c: char) -> char {
     if c == ' ' { META } else { c }
 }
 
+/// Returns the index of the bit in [`Bpe::pairs`] that a pair of characters hashes to.
 #[inline]
 fn pair_bit(last: char, first: char) -> usize {
     let pair = u64::from(u32::from(last)) << 32 | u64::from(u32::from(first));
@@ -193,24 +197,25 @@ impl Symbols {
         self.queue.shrink_to(kept);
     }
 
+    /// Appends the ids of `stretch` to `ids`; earlier symbols are forgotten.
     pub(super) fn encode(&mut self, stretch: &str, model: &Bpe, ids: &mut Vec<u32>) {
         self.list.clear();
         let mut take = |id| {
             let previous = (self.list.len() as u32).wrapping_sub(1);
             if let Some(last) = self.list.last_mut() {
-                last.merge = model.merge(last.id, id);
+                last.merge = model.find_merge(last.id, id);
                 last.next = previous.wrapping_add(1);
             }
             self.list.push(Symbol { id, previous, ..GONE });
         };
-        stretch.chars().for_each(|c| model.symbols(spaced(c), &mut take));
-        self.merge(model);
+        stretch.chars().for_each(|c| model.pass_symbols(space_to_meta(c), &mut take));
+        self.apply_merges(model);
         ids.extend(self.list.iter().map(|symbol| symbol.id).filter(|&id| id != NONE));
     }
 
     /// Applies merges until none is left. Symbols that became part of the one before them are
     /// [`GONE`]. The next merge comes from a queue, or from a scan of all symbols if they are few.
-    fn merge(&mut self, model: &Bpe) {
+    fn apply_merges(&mut self, model: &Bpe) {
         let Self { list, queue } = self;
         let is_short = list.len() <= SHORT;
         queue.clear();
@@ -240,7 +245,7 @@ impl Symbols {
                     continue;
                 }
                 let id = list.get(b as usize).map_or(NONE, |symbol| symbol.id);
-                let merge = model.merge(list[a as usize].id, id);
+                let merge = model.find_merge(list[a as usize].id, id);
                 list[a as usize].merge = merge;
                 if !is_short && merge.rank != NONE {
                     queue.push(Reverse((merge.rank, a)));

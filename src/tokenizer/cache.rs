@@ -39,8 +39,8 @@ impl WordCache {
         if word.len() > LONGEST_CACHED {
             return encode(ids);
         }
-        let key = key(word);
-        let entry = &mut self.0[slot(&key)];
+        let key = key_of(word);
+        let entry = &mut self.0[slot_of(&key)];
         if entry.key == key {
             return ids.extend_from_slice(&entry.ids[..entry.len as usize]);
         }
@@ -57,7 +57,7 @@ impl WordCache {
 
 /// Returns the key of a word of at most [`LONGEST_CACHED`] bytes.
 #[inline]
-fn key(word: &[u8]) -> WordKey {
+fn key_of(word: &[u8]) -> WordKey {
     let mut bytes = [0u8; 32];
     bytes[..word.len()].copy_from_slice(word);
     bytes[LONGEST_CACHED] = word.len() as u8 + 1;
@@ -65,8 +65,9 @@ fn key(word: &[u8]) -> WordKey {
     std::array::from_fn(|i| u64::from_le_bytes(words[i]))
 }
 
+/// Returns the index of the only entry that may hold `key`: a hash of it.
 #[inline]
-fn slot(key: &WordKey) -> usize {
+fn slot_of(key: &WordKey) -> usize {
     // Odd constants from splitmix64 and similar. The products mix; the high bits are used.
     let a = (key[0] ^ key[2].rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
     let b = (key[1] ^ key[3].rotate_left(32)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

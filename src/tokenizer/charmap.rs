@@ -1,5 +1,4 @@
-//! The `Precompiled` normalizer of `tokenizer.json`, which maps characters to replacements, and a
-//! fast way to find grapheme clusters.
+//! The `Precompiled` normalizer of `tokenizer.json`, and a fast way to find grapheme clusters.
 //!
 //! The normalizer maps grapheme clusters. A cluster below six bytes is looked up whole: the
 //! shortest key that is a prefix of it wins and replaces all of it. Otherwise each of its
@@ -38,17 +37,18 @@ impl Glyph {
         self.0 == KEEP
     }
 
+    /// Returns true if the character may continue the cluster before it.
     pub(super) fn joins(self) -> bool {
         self.0 & JOINS != 0
     }
 
-    /// Returns true if the clusters of the character may depend on more than the next character's
-    /// [`Glyph::joins`].
+    /// Returns true if its clusters may depend on more than whether the next character joins.
     pub(super) fn is_open(self) -> bool {
         self.0 & (JOINS | OPENS) != 0
     }
 }
 
+/// A `Precompiled` normalizer's map from clusters and characters to replacements.
 pub(super) struct CharMap {
     /// sentencepiece's double array.
     units: Vec<u32>,
@@ -76,44 +76,48 @@ impl CharMap {
         let mut map = Self { units, texts, table, ranges };
         for code in 0..TABLE_LEN {
             let entry =
-                char::from_u32(code).map_or(KEEP, |c| map.entry(c) | CLUSTERS[code as usize]);
+                char::from_u32(code).map_or(KEEP, |c| map.new_entry(c) | CLUSTERS[code as usize]);
             map.table.push(entry);
         }
         map
     }
 
-    fn entry(&mut self, c: char) -> u32 {
-        let Some((start, end)) = self.find(c.encode_utf8(&mut [0; 4]).as_bytes()) else {
+    /// Returns the entry of `c` without flags; appends the range of its replacement to `ranges`.
+    fn new_entry(&mut self, c: char) -> u32 {
+        let Some((start, end)) = self.find_replacement(c.encode_utf8(&mut [0; 4]).as_bytes())
+        else {
             return if c == META || c.is_whitespace() { BLANK } else { KEEP };
         };
         self.ranges.push((start as u32, end as u32));
         FIRST_TEXT + self.ranges.len() as u32 - 1
     }
 
+    /// Returns the entry of `c`; characters beyond the table may join both neighbours.
     #[inline]
-    pub(super) fn glyph(&self, c: char) -> Glyph {
+    pub(super) fn glyph_of(&self, c: char) -> Glyph {
         self.table.get(c as usize).map_or(Glyph(JOINS | OPENS), |&entry| Glyph(entry))
     }
 
-    /// Returns the replacement of a character that is a cluster or looked up alone.
-    pub(super) fn alone(&self, c: char) -> Option<&str> {
+    /// Returns the replacement, if any, of a character that is a cluster or looked up alone.
+    pub(super) fn replacement_of_char(&self, c: char) -> Option<&str> {
         let Some(entry) = self.table.get(c as usize) else {
-            return self.whole(c.encode_utf8(&mut [0; 4]));
+            return self.replacement_of_cluster(c.encode_utf8(&mut [0; 4]));
         };
         let index = (entry & !(JOINS | OPENS)).checked_sub(FIRST_TEXT)?;
         let (start, end) = self.ranges[index as usize];
         Some(&self.texts[start as usize..end as usize])
     }
 
-    pub(super) fn whole(&self, cluster: &str) -> Option<&str> {
+    /// Returns the replacement of a cluster as a whole; `None` if there is none or it is long.
+    pub(super) fn replacement_of_cluster(&self, cluster: &str) -> Option<&str> {
         if cluster.len() >= LONG_CLUSTER {
             return None;
         }
-        self.find(cluster.as_bytes()).map(|(start, end)| &self.texts[start..end])
+        self.find_replacement(cluster.as_bytes()).map(|(start, end)| &self.texts[start..end])
     }
 
-    /// Finds the replacement of the shortest key that is a prefix of `text`.
-    fn find(&self, text: &[u8]) -> Option<(usize, usize)> {
+    /// Finds the replacement of the shortest key that is a prefix of `text`: its range in `texts`.
+    fn find_replacement(&self, text: &[u8]) -> Option<(usize, usize)> {
         let offset = |unit: u32| ((unit >> 10) << ((unit & (1 << 9)) >> 6)) as usize;
         let mut at = offset(*self.units.first()?);
         for &byte in text.iter().take_while(|&&byte| byte != 0) {
@@ -133,8 +137,8 @@ impl CharMap {
     }
 }
 
-/// Returns true for most of the table, which needs no segmenter: ideographs, Hangul, private use.
-fn is_alone(c: char) -> bool {
+/// Returns true for ideographs, Hangul and private use: most of the table, whose flags are all 0.
+fn has_no_flags(c: char) -> bool {
     matches!(c, '㐀'..='鿿' | '가'..='힣' | '\u{E000}'..='\u{F8FF}')
 }
 
@@ -157,7 +161,7 @@ static CLUSTERS: LazyLock<Vec<u32>> = LazyLock::new(|| {
         (if joins { JOINS } else { 0 }) | (if opens { OPENS } else { 0 })
     };
     let flags_of = |code| match char::from_u32(code) {
-        Some(c) if !is_alone(c) => flags(c),
+        Some(c) if !has_no_flags(c) => flags(c),
         _ => 0,
     };
     (0..TABLE_LEN).map(flags_of).collect()
@@ -169,7 +173,7 @@ mod tests {
 
     #[test]
     fn the_segmenter_joins_nothing_to_the_characters_that_are_alone() {
-        for c in (0..TABLE_LEN).filter_map(char::from_u32).filter(|&c| is_alone(c)) {
+        for c in (0..TABLE_LEN).filter_map(char::from_u32).filter(|&c| has_no_flags(c)) {
             for (a, b) in [('a', c), ('\u{1161}', c), (c, 'a'), (c, c)] {
                 assert_eq!(String::from_iter([a, b]).graphemes(true).count(), 2, "{a:?} {b:?}");
             }

@@ -13,7 +13,7 @@
 use unicode_segmentation::UnicodeSegmentation;
 
 use super::pipeline::{Engine, PipelineModel};
-use super::segments::{Flow, segments};
+use super::segments::{Flow, split_segments};
 use super::words::WordWriter;
 
 use polysift_base::panics::lock;
@@ -30,15 +30,18 @@ impl Engine {
         scratch.limit = limit;
         scratch.forget_word();
         // A break means that there are enough ids.
-        let _ = segments(self.added_tokens.as_ref(), text).try_for_each(|(segment, token)| {
-            let scratch = &mut scratch;
-            match &self.model {
-                PipelineModel::Unigram(model) => WordWriter { model, scratch }.segment(segment)?,
-                PipelineModel::Bpe(model) => model.segment(segment, scratch)?,
-            }
-            scratch.ids.extend(token);
-            scratch.enough()
-        });
+        let _ =
+            split_segments(self.added_tokens.as_ref(), text).try_for_each(|(segment, token)| {
+                let scratch = &mut scratch;
+                match &self.model {
+                    PipelineModel::Unigram(model) => {
+                        WordWriter { model, scratch }.write_segment(segment)?;
+                    }
+                    PipelineModel::Bpe(model) => model.encode_segment(segment, scratch)?,
+                }
+                scratch.ids.extend(token);
+                scratch.break_if_enough()
+            });
         let result = read(&scratch.ids);
         scratch.shrink();
         idle().push(scratch);
@@ -47,44 +50,44 @@ impl Engine {
 }
 
 impl WordWriter<'_> {
-    /// Normalizes and writes a segment.
-    fn segment(&mut self, text: &str) -> Flow {
+    /// Normalizes `text` cluster by cluster and writes it; plain characters go on in runs.
+    fn write_segment(&mut self, text: &str) -> Flow {
         // Plain characters not yet written start at `run`; the last of them starts at `last`.
         let (mut at, mut run, mut last) = (0, 0, 0);
         let first_cluster = |start: usize| text[start..].graphemes(true).next().map_or(0, str::len);
         let map = &self.model.map;
         let mut chars = text.chars();
         while let Some(c) = chars.next() {
-            let glyph = map.glyph(c);
+            let glyph = map.glyph_of(c);
             if glyph.is_plain() {
                 last = at;
                 at += c.len_utf8();
                 if at - run > RUN {
-                    self.text(&text[run..last])?;
+                    self.write_plain(&text[run..last])?;
                     run = last;
                 }
                 continue;
             }
             let start = if glyph.joins() && run < at { last } else { at };
-            self.text(&text[run..start])?;
-            let is_joined = chars.clone().next().is_some_and(|c| map.glyph(c).joins());
+            self.write_plain(&text[run..start])?;
+            let is_joined = chars.clone().next().is_some_and(|c| map.glyph_of(c).joins());
             let is_alone = start == at && !glyph.is_open() && !is_joined;
             let end = if is_alone { at + c.len_utf8() } else { start + first_cluster(start) };
-            let mut write_alone = |c| match map.alone(c) {
-                Some(replacement) => self.mixed(replacement),
-                None => self.character(c),
+            let mut write_alone = |c| match map.replacement_of_char(c) {
+                Some(replacement) => self.write_mixed(replacement),
+                None => self.write_char(c),
             };
             if is_alone {
                 write_alone(c)?;
-            } else if let Some(replacement) = map.whole(&text[start..end]) {
-                self.mixed(replacement)?;
+            } else if let Some(replacement) = map.replacement_of_cluster(&text[start..end]) {
+                self.write_mixed(replacement)?;
             } else {
                 text[start..end].chars().try_for_each(write_alone)?;
             }
             (at, run, last) = (end, end, end);
             chars = text[end..].chars();
         }
-        self.text(&text[run..])?;
+        self.write_plain(&text[run..])?;
         self.end_segment()
     }
 }

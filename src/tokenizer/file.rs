@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use tokenizers::Tokenizer;
 
-/// Opens a whole file with the crate, for texts of any length.
-pub(crate) fn open(json: &[u8]) -> Result<Tokenizer, String> {
+/// Reads a whole file with the crate, and turns its truncation and padding off.
+pub(crate) fn read_whole(json: &[u8]) -> Result<Tokenizer, String> {
     let mut tokenizer =
         Tokenizer::from_bytes(json).map_err(|e| format!("is not a tokenizer: {e}"))?;
     tokenizer
@@ -40,9 +40,8 @@ struct TokenizerFile {
     rest: Map<String, Value>,
 }
 
-/// Reads `json` with a unigram model: everything but the model, with a placeholder in its place that
-/// knows only the added tokens, and the model. Returns `None` if `json` is anything else or the crate
-/// has to report its error.
+/// Reads `json` with a unigram model: the tokenizer, whose model is a placeholder that knows only
+/// added tokens, and the model. `None` for other files, and if the crate has to report an error.
 pub(super) fn read_unigram(json: &[u8]) -> Option<(Tokenizer, UnigramEntries)> {
     let TokenizerFile { model, mut rest } = serde_json::from_slice(json).ok()?;
     let size = model.vocabulary.len();
@@ -68,5 +67,5 @@ pub(super) fn read_unigram(json: &[u8]) -> Option<(Tokenizer, UnigramEntries)> {
     let added_alone = json!({"type": "WordLevel", "vocab": ids, "unk_token": ""});
     rest.insert("model".into(), added_alone);
     let rest = serde_json::to_vec(&rest).ok()?;
-    Some((open(&rest).ok()?, model))
+    Some((read_whole(&rest).ok()?, model))
 }

@@ -9,8 +9,7 @@
 //! `tokenizers` crate, and tokenizes only as much of a text as the requested ids need. There is one
 //! exception: XLM-RoBERTa's words of over 64 KiB in which no border between two tokens is certain
 //! until the end are cut, and may get other ids around the cuts. All other pipelines run on the
-//! crate. If the first part of a text, up to a place where it is always split, gives the requested
-//! ids, the crate gets only that part.
+//! crate, which gets the start of a text, up to a certain split, if that gives the requested ids.
 //!
 //! ```
 //! use polysift_config::EncoderConfig;
@@ -46,7 +45,7 @@ use rayon::prelude::*;
 use tokenizers::{Encoding, Token, Tokenizer as CrateTokenizer};
 
 use self::pipeline::Engine;
-use self::prefix::{cut, splits_at_cuts};
+use self::prefix::{find_cut, splits_at_cuts};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::catch_panic;
 use polysift_config::{Chunks, EncoderConfig};
@@ -86,11 +85,8 @@ enum Backend {
 }
 
 impl Tokenizer {
-    /// Reads the contents of a `tokenizer.json`; errors name `origin`.
-    ///
-    /// # Errors
-    /// [`Error::Model`] if it cannot be read, [`Error::Config`] if `max_tokens` leaves no room for
-    /// content.
+    /// Reads the contents of a `tokenizer.json`. Returns [`Error::Model`], with `origin`, if they
+    /// cannot be read, [`Error::Config`] if `max_tokens` leaves no room for content.
     pub fn from_bytes(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
         // The crate panics on some files, and so may the code that takes its parts.
         catch_panic(|| Self::parse(json, origin, config)).unwrap_or_else(|panic| {
@@ -98,8 +94,9 @@ impl Tokenizer {
         })
     }
 
+    /// Does what [`Self::from_bytes`] does, but panics where the crate panics.
     fn parse(json: &[u8], origin: &Path, config: &EncoderConfig) -> Result<Self> {
-        let whole = || file::open(json).map_err(|reason| Error::model(origin, reason));
+        let whole = || file::read_whole(json).map_err(|reason| Error::model(origin, reason));
         let (mut inner, unigram) = match file::read_unigram(json) {
             Some((tokenizer, model)) => (tokenizer, Some(model)),
             None => (whole()?, None),
@@ -150,21 +147,19 @@ impl Tokenizer {
         }
     }
 
-    /// Tokenizes all of one document; the count includes text that the chunks leave out.
-    ///
-    /// # Errors
+    /// Tokenizes all of one document; the count includes text that the chunks leave out. Returns
     /// [`Error::Model`] if the tokenizer refuses the text (for example, without an unknown token).
     pub fn tokenize(&self, text: &str) -> Result<Tokenized> {
         let is_whole = self.prompt.is_empty() && self.first_chars(text).len() == text.len();
-        let read = |ids: &[u32]| (is_whole.then(|| self.to_chunks(ids)), ids.len() as u64);
-        let (chunks, num_tokens) = self.read(text, usize::MAX, read)?;
+        let read = |ids: &[u32]| (is_whole.then(|| self.wrap_chunks(ids)), ids.len() as u64);
+        let (chunks, num_tokens) = self.pass_ids(text, usize::MAX, read)?;
         let chunks = chunks.map_or_else(|| self.chunks(text), Ok)?;
         Ok(Tokenized { chunks, num_tokens })
     }
 
-    /// Returns the chunks of one document, as [`Tokenizer::tokenize`] does. Under [`Chunks::First`]
-    /// the text is tokenized only as far as they need, unless the crate makes the ids and nothing in
-    /// the text is sure to split it.
+    /// Returns the chunks of one document, as [`Tokenizer::tokenize`] does. Under
+    /// [`Chunks::First`], the text is tokenized only as far as they need, unless the crate makes the
+    /// ids and nothing in the text is sure to split it.
     pub fn chunks(&self, text: &str) -> Result<Vec<Vec<u32>>> {
         let text = self.first_chars(text);
         let text = match self.prompt.as_str() {
@@ -175,11 +170,12 @@ impl Tokenizer {
             Chunks::First => self.content_tokens,
             Chunks::All => usize::MAX,
         };
-        self.read(&text, limit, |ids| self.to_chunks(ids))
+        self.pass_ids(&text, limit, |ids| self.wrap_chunks(ids))
     }
 
-    /// Passes the ids of `text` to `take`: all of them, or at least the first `limit`.
-    fn read<T>(&self, text: &str, limit: usize, take: impl FnOnce(&[u32]) -> T) -> Result<T> {
+    /// Passes the ids of `text` to `take`: all of them, or at least the first `limit`. The crate
+    /// gets text up to a cut, twice as much after each attempt that gives too few ids.
+    fn pass_ids<T>(&self, text: &str, limit: usize, take: impl FnOnce(&[u32]) -> T) -> Result<T> {
         let (inner, splits) = match &self.backend {
             Backend::Engine(engine) => return Ok(engine.encode(text, limit, take)),
             Backend::Crate(inner, _, splits) => (inner, *splits),
@@ -187,7 +183,7 @@ impl Tokenizer {
         let fail = |reason| Error::model(&self.origin, format!("cannot tokenize a text: {reason}"));
         let mut bytes = if splits { limit.saturating_mul(BYTES_PER_TOKEN) } else { usize::MAX };
         loop {
-            let end = cut(text, bytes);
+            let end = find_cut(text, bytes);
             // A damaged normalizer panics at the first text that needs the damaged place.
             let encoding = catch_panic(|| inner.encode_fast(&text[..end], false)).map_err(fail)?;
             let encoding = encoding.map_err(|e| fail(e.to_string()))?;
@@ -203,12 +199,14 @@ impl Tokenizer {
         texts.par_iter().map(|text| self.chunks(text)).collect()
     }
 
+    /// Returns the part of `text` that `max_chars` allows; all of it without a limit.
     fn first_chars<'a>(&self, text: &'a str) -> &'a str {
         let cut = self.max_chars.and_then(|chars| text.char_indices().nth(chars));
         cut.map_or(text, |(end, _)| &text[..end])
     }
 
-    fn to_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
+    /// Splits `ids` into chunks with special tokens; only the first under [`Chunks::First`].
+    fn wrap_chunks(&self, ids: &[u32]) -> Vec<Vec<u32>> {
         let wrap = |content: &[u32]| [&self.before[..], content, &self.after[..]].concat();
         let first = &ids[..ids.len().min(self.content_tokens)];
         let mut chunks = vec![wrap(first)];

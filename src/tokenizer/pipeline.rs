@@ -11,7 +11,7 @@ use tokenizers::pre_tokenizers::metaspace::{Metaspace, PrependScheme};
 use tokenizers::pre_tokenizers::split::SplitPattern;
 use tokenizers::{ModelWrapper, NormalizedString, Normalizer as _, Tokenizer};
 
-use super::added_tokens::{AddedToken, AddedTokens};
+use super::added_tokens::AddedTokens;
 use super::bpe::Bpe;
 use super::charmap::{CharMap, META};
 use super::file::UnigramEntries;
@@ -42,15 +42,16 @@ impl Engine {
     /// Converts `tokenizer`, with the model `unigram` if there is one.
     pub(crate) fn new(tokenizer: &Tokenizer, unigram: Option<&UnigramEntries>) -> Supported<Self> {
         match (unigram, tokenizer.get_model()) {
-            (Some(model), _) => Self::of_unigram(tokenizer, model),
-            (None, ModelWrapper::BPE(model)) => Self::of_bpe(tokenizer, model),
+            (Some(model), _) => Self::from_unigram(tokenizer, model),
+            (None, ModelWrapper::BPE(model)) => Self::from_bpe(tokenizer, model),
             _ => Err("its model is neither Unigram nor BPE"),
         }
     }
 
-    fn of_unigram(tokenizer: &Tokenizer, model: &UnigramEntries) -> Supported<Self> {
-        let (map, strips_end, collapses) = normalizer(tokenizer.get_normalizer())?;
-        let splits = splits(tokenizer.get_pre_tokenizer())?;
+    /// Builds XLM-RoBERTa's pipeline; the model in `tokenizer` is a placeholder for `model`.
+    fn from_unigram(tokenizer: &Tokenizer, model: &UnigramEntries) -> Supported<Self> {
+        let (map, strips_end, collapses) = read_normalizer(tokenizer.get_normalizer())?;
+        let splits = read_pre_tokenizer(tokenizer.get_pre_tokenizer())?;
         if splits && collapses {
             return Err("it replaces spaces and splits at white space");
         }
@@ -60,46 +61,41 @@ impl Engine {
         let unknown = model.unknown.ok_or("it has no unknown token")?;
         let unigram = Unigram::new(&model.vocabulary, unknown as u32)
             .ok_or("its vocabulary cannot be searched")?;
-        let [raw, added_tokens] = added_tokens(tokenizer, splits)?;
+        let [raw, added_tokens] = read_added_tokens(tokenizer, splits)?;
         let model = WordModel { map, splits, strips_end, collapses, unigram, added_tokens };
         let model = PipelineModel::Unigram(Box::new(model));
         Ok(Self { model, added_tokens: raw, idle: Mutex::default() })
     }
 
-    /// The normalizer turns spaces into `▁`, after which a split at spaces finds none.
-    fn of_bpe(tokenizer: &Tokenizer, model: &BPE) -> Supported<Self> {
+    /// Builds Gemma's pipeline. Its normalizer turns spaces into `▁`: a split at them finds none.
+    fn from_bpe(tokenizer: &Tokenizer, model: &BPE) -> Supported<Self> {
         let space = Replace::new(" ", META.to_string());
         if !matches!((tokenizer.get_normalizer(), space),
             (Some(NormalizerWrapper::Replace(replace)), Ok(space)) if *replace == space)
         {
             return Err("it is BPE, and its normalizer is not Gemma's");
         }
-        let finds_nothing = match tokenizer.get_pre_tokenizer() {
-            None => true,
-            Some(PreTokenizerWrapper::Split(split)) => {
-                split.pattern == SplitPattern::String(" ".into()) && !split.invert
-            }
-            Some(_) => false,
-        };
-        if !finds_nothing {
-            return Err("it is BPE, and its pre-tokenizer is not Gemma's");
+        match tokenizer.get_pre_tokenizer() {
+            None => {}
+            Some(PreTokenizerWrapper::Split(split))
+                if split.pattern == SplitPattern::String(" ".into()) && !split.invert => {}
+            Some(_) => return Err("it is BPE, and its pre-tokenizer is not Gemma's"),
         }
         let mut texts = Vec::new();
         for (id, token) in tokenizer.get_added_tokens_decoder() {
             if token.normalized || token.single_word || token.content.is_empty() {
                 return Err("an added token is a single word, empty or of normalized text");
             }
-            let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
-            texts.push((token.content, added));
+            texts.push((token.content.clone(), (id, token)));
         }
         let added_tokens = AddedTokens::new(texts)?;
-        let model = PipelineModel::Bpe(Box::new(Bpe::of(model)?));
+        let model = PipelineModel::Bpe(Box::new(Bpe::from_crate(model)?));
         Ok(Self { model, added_tokens, idle: Mutex::default() })
     }
 }
 
 /// Returns the character map, whether the end is stripped, and whether spaces collapse.
-fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, bool, bool)> {
+fn read_normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, bool, bool)> {
     let steps = match normalizer {
         None => &[],
         Some(NormalizerWrapper::Sequence(sequence)) => sequence.as_ref(),
@@ -132,7 +128,7 @@ fn normalizer(normalizer: Option<&NormalizerWrapper>) -> Supported<(CharMap, boo
 }
 
 /// Returns true if white space splits words before `▁` is inserted.
-fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
+fn read_pre_tokenizer(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
     use PreTokenizerWrapper::{Metaspace as Meta, Sequence, WhitespaceSplit};
     let steps = match pre_tokenizer {
         None => &[],
@@ -152,11 +148,11 @@ fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> Supported<bool> {
 }
 
 /// Returns the added tokens to search in the original text, and those in normalized text.
-fn added_tokens(tokenizer: &Tokenizer, splits: bool) -> Supported<[Option<AddedTokens>; 2]> {
-    let mut texts: [Vec<(String, AddedToken)>; 2] = Default::default();
+fn read_added_tokens(tokenizer: &Tokenizer, splits: bool) -> Supported<[Option<AddedTokens>; 2]> {
+    let mut texts: [Vec<_>; 2] = Default::default();
     for (id, token) in tokenizer.get_added_tokens_decoder() {
         let text = if token.normalized {
-            normalized(tokenizer, &token.content)?
+            normalize(tokenizer, &token.content)?
         } else {
             token.content.clone()
         };
@@ -168,14 +164,14 @@ fn added_tokens(tokenizer: &Tokenizer, splits: bool) -> Supported<[Option<AddedT
         if token.normalized && (text.contains(META) || takes_space) {
             return Err("an added token in normalized text holds ▁ or takes white space");
         }
-        let added = AddedToken { id, lstrip: token.lstrip, rstrip: token.rstrip };
-        texts[usize::from(token.normalized)].push((text, added));
+        texts[usize::from(token.normalized)].push((text, (id, token)));
     }
     let [raw, normalized] = texts;
     Ok([AddedTokens::new(raw)?, AddedTokens::new(normalized)?])
 }
 
-pub(super) fn normalized(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
+/// Returns `text`, of an added token, as the normalizer of `tokenizer` writes it.
+pub(super) fn normalize(tokenizer: &Tokenizer, text: &str) -> Supported<String> {
     let mut string = NormalizedString::from(text);
     if let Some(normalizer) = tokenizer.get_normalizer() {
         normalizer.normalize(&mut string).map_err(|_| "an added token cannot be normalized")?;

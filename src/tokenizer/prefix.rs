@@ -8,9 +8,9 @@
 
 use tokenizers::{NormalizerWrapper, PreTokenizerWrapper, Tokenizer};
 
-use super::pipeline::normalized;
+use super::pipeline::normalize;
 
-/// Returns true if `tokenizer` is known to split every text at the places that [`cut`] returns.
+/// Returns true if `tokenizer` is known to split every text wherever [`find_cut`] finds a place.
 pub(super) fn splits_at_cuts(tokenizer: &Tokenizer) -> bool {
     let has_cut = |text: &str| {
         let mut pairs = text.chars().zip(text.chars().skip(1));
@@ -18,15 +18,15 @@ pub(super) fn splits_at_cuts(tokenizer: &Tokenizer) -> bool {
     };
     let is_split = |token: tokenizers::AddedToken| {
         let text = &token.content;
-        has_cut(text) || normalized(tokenizer, text).is_ok_and(|text| has_cut(&text))
+        has_cut(text) || normalize(tokenizer, text).is_ok_and(|text| has_cut(&text))
     };
-    keeps(tokenizer.get_normalizer())
-        && splits(tokenizer.get_pre_tokenizer())
+    keeps_cuts(tokenizer.get_normalizer())
+        && splits_at_every_cut(tokenizer.get_pre_tokenizer())
         && !tokenizer.get_added_tokens_decoder().into_values().any(is_split)
 }
 
-/// Returns the first place to cut a text at `from` or later, or the end of the text.
-pub(super) fn cut(text: &str, from: usize) -> usize {
+/// Returns the first byte at `from` or later at which `text` may be cut, else its length.
+pub(super) fn find_cut(text: &str, from: usize) -> usize {
     let from = text.floor_char_boundary(from);
     let pairs = text[from..].char_indices().zip(text[from..].char_indices().skip(1));
     let is_cut = |((_, last), (_, c)): &((usize, char), (usize, char))| {
@@ -46,23 +46,23 @@ fn is_east_asian(c: char) -> bool {
 }
 
 /// Returns true if the normalizer keeps every place where a text can be cut.
-fn keeps(normalizer: Option<&NormalizerWrapper>) -> bool {
+fn keeps_cuts(normalizer: Option<&NormalizerWrapper>) -> bool {
     use NormalizerWrapper::{BertNormalizer, Lowercase, NFC, Sequence};
     match normalizer {
-        Some(Sequence(steps)) => steps.as_ref().iter().all(|step| keeps(Some(step))),
+        Some(Sequence(steps)) => steps.as_ref().iter().all(|step| keeps_cuts(Some(step))),
         None | Some(BertNormalizer(_) | Lowercase(_) | NFC(_)) => true,
         // NFD would put marks after letters.
         Some(_) => false,
     }
 }
 
-/// Returns true if the text is split at every such place; later steps then see only the parts.
-fn splits(pre_tokenizer: Option<&PreTokenizerWrapper>) -> bool {
+/// Returns true if the text is split at every cut; later steps then see only the parts.
+fn splits_at_every_cut(pre_tokenizer: Option<&PreTokenizerWrapper>) -> bool {
     use PreTokenizerWrapper::{BertPreTokenizer, ByteLevel, Sequence, Whitespace};
     match pre_tokenizer {
         Some(BertPreTokenizer(_) | Whitespace(_)) => true,
         Some(ByteLevel(bytes)) => bytes.use_regex,
-        Some(Sequence(steps)) => splits(steps.as_ref().first()),
+        Some(Sequence(steps)) => splits_at_every_cut(steps.as_ref().first()),
         _ => false,
     }
 }

@@ -35,7 +35,7 @@ fn engine(json: &Value) -> Result<Engine, String> {
     let json = json.to_string();
     match file::read_unigram(json.as_bytes()) {
         Some((tokenizer, model)) => Engine::new(&tokenizer, Some(&model)),
-        None => Engine::new(&file::open(json.as_bytes())?, None),
+        None => Engine::new(&file::read_whole(json.as_bytes())?, None),
     }
     .map_err(String::from)
 }
@@ -147,7 +147,7 @@ fn best(model: &Unigram, text: &str) -> Vec<u32> {
         model.forward(&text[..text.floor_char_boundary(text.len() / 3 * part)], &mut lattice);
     }
     model.forward(text, &mut lattice);
-    model.path(text.len(), &lattice, &mut ids);
+    model.append_path(text.len(), &lattice, &mut ids);
     ids
 }
 

@@ -92,9 +92,8 @@ impl Unigram {
         }
     }
 
-    /// Appends the ids of the best path to the byte `end` of the text of `lattice`, one id for
-    /// adjacent unknown characters.
-    pub(crate) fn path(&self, mut end: usize, lattice: &Lattice, ids: &mut Vec<u32>) {
+    /// Appends the ids of the best path to the byte `end`, one id for adjacent unknown characters.
+    pub(crate) fn append_path(&self, mut end: usize, lattice: &Lattice, ids: &mut Vec<u32>) {
         let first = ids.len();
         while end > 0 {
             let node = lattice.nodes[end];
@@ -113,7 +112,7 @@ impl Unigram {
     /// Every segmentation of a longer text has a border among the last `longest` bytes. The part
     /// that the best paths to all of these share is settled. The best path up to the last piece of
     /// a text of [`LONGEST`] bytes is taken for settled, so that memory has a bound.
-    pub(super) fn settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
+    pub(super) fn find_settled(&self, text: &str, lattice: &Lattice) -> Option<(usize, f64)> {
         let mut settled = text.len();
         let borders = text.len().saturating_sub(self.longest)..text.len();
         for border in borders.filter(|&at| text.is_char_boundary(at)) {
@@ -136,7 +135,7 @@ impl Unigram {
     }
 }
 
-/// Removes the pieces of one character of the Basic Multilingual Plane that is in no other.
+/// Takes out the pieces of one character of the Basic Multilingual Plane that is in no other.
 fn take_lone(pieces: &mut Vec<(&str, Piece)>) -> HashMap<char, Piece> {
     let mut occurrences = vec![0u32; 0x1_0000];
     for c in pieces.iter().flat_map(|piece| piece.0.chars()) {

@@ -14,6 +14,7 @@ const LONG_WORD: usize = if cfg!(test) { 24 } else { 1024 };
 /// Number of ids and bytes whose memory is kept from text to text.
 const KEPT: usize = 1 << 18;
 
+/// XLM-RoBERTa's pipeline after the search for added tokens in the original text.
 pub(super) struct WordModel {
     pub(super) map: CharMap,
     /// `WhitespaceSplit`: any white space ends a word and is dropped, and the next two do not apply.
@@ -27,6 +28,7 @@ pub(super) struct WordModel {
     pub(super) added_tokens: Option<AddedTokens>,
 }
 
+/// Where the current word begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum WordStart {
     /// Start of a segment, or text after an added token: the word's `▁` is not in the text.
@@ -60,10 +62,12 @@ pub(super) struct WordScratch {
 }
 
 impl WordScratch {
-    pub(super) fn enough(&self) -> Flow {
+    /// Breaks if there are enough ids.
+    pub(super) fn break_if_enough(&self) -> Flow {
         if self.ids.len() >= self.limit { Flow::Break(()) } else { Flow::Continue(()) }
     }
 
+    /// Empties the current word, with what was examined of it.
     pub(super) fn forget_word(&mut self) {
         self.word.clear();
         self.lattice.restart(0.0);
@@ -82,38 +86,44 @@ impl WordScratch {
     }
 }
 
+/// Writes normalized text as ids into `scratch`.
 pub(super) struct WordWriter<'a> {
     pub(super) model: &'a WordModel,
     pub(super) scratch: &'a mut WordScratch,
 }
 
 impl WordWriter<'_> {
-    /// Writes text that is neither white space nor [`META`].
+    /// Writes `text`, of which no character is white space or [`META`].
     #[inline]
-    pub(super) fn text(&mut self, text: &str) -> Flow {
+    pub(super) fn write_plain(&mut self, text: &str) -> Flow {
         if text.is_empty() {
             return Flow::Continue(());
         }
         if !self.scratch.pending.is_empty() {
             self.write_pending()?;
         }
-        self.append(text)
+        self.append_to_word(text)
     }
 
     /// Writes `text`, which may hold white space and metas.
-    pub(super) fn mixed(&mut self, text: &str) -> Flow {
-        text.chars().try_for_each(|c| self.character(c))
+    pub(super) fn write_mixed(&mut self, text: &str) -> Flow {
+        text.chars().try_for_each(|c| self.write_char(c))
     }
 
-    pub(super) fn character(&mut self, c: char) -> Flow {
+    /// Writes any character.
+    pub(super) fn write_char(&mut self, c: char) -> Flow {
         let mut bytes = [0; 4];
         match c {
-            META => self.meta(),
-            c if c.is_whitespace() => self.blank(c.encode_utf8(&mut bytes)),
-            c => self.text(c.encode_utf8(&mut bytes)),
+            META => {
+                self.write_pending()?;
+                self.start_word()
+            }
+            c if c.is_whitespace() => self.write_blank(c.encode_utf8(&mut bytes)),
+            c => self.write_plain(c.encode_utf8(&mut bytes)),
         }
     }
 
+    /// Ends the segment: drops or writes the pending white space, and ends the last word.
     pub(super) fn end_segment(&mut self) -> Flow {
         if self.model.strips_end {
             self.scratch.pending.clear();
@@ -123,13 +133,9 @@ impl WordWriter<'_> {
         self.end_word()
     }
 
-    fn meta(&mut self) -> Flow {
-        self.write_pending()?;
-        self.start_word()
-    }
-
+    /// Ends the word if white space splits; else keeps `blank` until text follows.
     #[inline]
-    fn blank(&mut self, blank: &str) -> Flow {
+    fn write_blank(&mut self, blank: &str) -> Flow {
         if self.model.splits {
             return self.end_word();
         }
@@ -137,6 +143,7 @@ impl WordWriter<'_> {
         Flow::Continue(())
     }
 
+    /// Writes the pending white space: spaces start words, all other kinds are text.
     fn write_pending(&mut self) -> Flow {
         if self.scratch.pending == " " {
             self.scratch.pending.clear();
@@ -150,7 +157,7 @@ impl WordWriter<'_> {
                 // A run between spaces consists of whole characters.
                 (_, blanks) => {
                     let mut chars = blanks.unwrap_or_default().chars();
-                    chars.try_for_each(|c| self.append(c.encode_utf8(&mut [0; 4])))?;
+                    chars.try_for_each(|c| self.append_to_word(c.encode_utf8(&mut [0; 4])))?;
                 }
             }
         }
@@ -160,17 +167,23 @@ impl WordWriter<'_> {
         Flow::Continue(())
     }
 
+    /// Appends to the current word, or starts one; a long word is encoded as far as it is certain.
     #[inline]
-    fn append(&mut self, text: &str) -> Flow {
+    fn append_to_word(&mut self, text: &str) -> Flow {
         let scratch = &mut *self.scratch;
         if scratch.word.is_empty() {
             scratch.word.push(META);
             scratch.start = WordStart::Segment;
         }
         scratch.word.push_str(text);
-        if scratch.word.len() >= scratch.long { self.shorten() } else { Flow::Continue(()) }
+        if scratch.word.len() >= scratch.long {
+            self.encode_certain_part()
+        } else {
+            Flow::Continue(())
+        }
     }
 
+    /// Ends the current word and starts the next one with the `▁` of the text.
     #[inline]
     fn start_word(&mut self) -> Flow {
         self.end_word()?;
@@ -179,6 +192,7 @@ impl WordWriter<'_> {
         Flow::Continue(())
     }
 
+    /// Encodes what is left of the current word, added tokens in it too, and empties it.
     #[inline]
     fn end_word(&mut self) -> Flow {
         if self.scratch.word.is_empty() {
@@ -189,7 +203,7 @@ impl WordWriter<'_> {
             self.tokenize_word();
         }
         self.scratch.forget_word();
-        self.scratch.enough()
+        self.scratch.break_if_enough()
     }
 
     /// Appends the ids of the word, from the cache if it is short.
@@ -198,7 +212,7 @@ impl WordWriter<'_> {
         let WordScratch { ids, word, start, lattice, cache, .. } = &mut *self.scratch;
         let mut encode = |ids: &mut Vec<u32>| {
             self.model.unigram.forward(word, lattice);
-            self.model.unigram.path(word.len(), lattice, ids);
+            self.model.unigram.append_path(word.len(), lattice, ids);
         };
         if *start == WordStart::Continued {
             encode(ids);
@@ -207,31 +221,33 @@ impl WordWriter<'_> {
         }
     }
 
-    /// Encodes the part of a long word that is certain whatever follows.
+    /// Encodes and removes the part of a long word that is certain whatever follows. Without such a
+    /// part, the word is examined again at twice its length.
     #[cold]
-    fn shorten(&mut self) -> Flow {
+    fn encode_certain_part(&mut self) -> Flow {
         let margin = self.model.added_tokens.as_ref().map_or(0, |tokens| tokens.longest);
         while self.take_added_token(margin) {}
-        self.scratch.enough()?;
+        self.scratch.break_if_enough()?;
         let WordScratch { ids, word, start, lattice, long, .. } = &mut *self.scratch;
         // Text that could be part of an added token is left alone.
         let known = word.floor_char_boundary(word.len().saturating_sub(2 * margin));
         self.model.unigram.forward(&word[..known], lattice);
-        let Some((settled, score_there)) = self.model.unigram.settled(&word[..known], lattice)
+        let Some((settled, score_there)) = self.model.unigram.find_settled(&word[..known], lattice)
         else {
             *long = word.len() * 2;
             return Flow::Continue(());
         };
-        self.model.unigram.path(settled, lattice, ids);
+        self.model.unigram.append_path(settled, lattice, ids);
         word.drain(..settled);
         lattice.restart(score_there);
         *start = WordStart::Continued;
         *long = word.len() * 2 + LONG_WORD;
-        self.scratch.enough()
+        self.scratch.break_if_enough()
     }
 
     /// Encodes the word up to its first added token, and that token; the word is then the rest.
     /// Does so only if at least `margin` bytes follow, so that no longer token starts there.
+    /// Returns false if there is no such token or there are enough ids.
     fn take_added_token(&mut self, margin: usize) -> bool {
         let Some(added_tokens) = &self.model.added_tokens else { return false };
         let scratch = &mut *self.scratch;
@@ -239,7 +255,7 @@ impl WordWriter<'_> {
         let text_at = text_at.min(scratch.word.len());
         let found = added_tokens.find(&scratch.word, text_at);
         let found = found.filter(|(_, place)| place.end + margin <= scratch.word.len());
-        let Some((token, place)) = found else { return false };
+        let Some((&(id, _), place)) = found else { return false };
         let rest = scratch.word.split_off(place.end);
         scratch.word.truncate(place.start);
         // Without text before the token, the word's own `▁` is not in the text either.
@@ -247,10 +263,10 @@ impl WordWriter<'_> {
             self.tokenize_word();
         }
         self.scratch.forget_word();
-        if self.scratch.enough().is_break() {
+        if self.scratch.break_if_enough().is_break() {
             return false;
         }
-        self.scratch.ids.push(token.id);
+        self.scratch.ids.push(id);
         self.scratch.start = WordStart::Segment;
         if !rest.is_empty() {
             self.scratch.word.push(META);

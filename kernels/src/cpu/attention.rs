@@ -34,8 +34,7 @@ pub struct AttentionScratch {
 ///
 /// Products are in a format that the CPU multiplies itself: [`Precision::F16`] and
 /// [`Precision::Bf16`] use f32 if it does not multiply theirs; [`Precision::Int8`] uses bf16 with
-/// AMX, on Arm f32, otherwise the first of f16, bf16 and f32 that it multiplies. Softmax is
-/// computed in f32.
+/// AMX, on Arm f32, else the first of f16, bf16 and f32 that it multiplies. Softmax is in f32.
 ///
 /// With a `window` a query meets only the keys at most `window` places before and after it. Keys
 /// outside weigh at most 2^-125 of the largest weight, which no sum of a row can hold.
@@ -59,7 +58,7 @@ pub fn attention(
     if num_queries == 0 || head_size == 0 {
         return;
     }
-    let precision = own(isa, precision);
+    let precision = product_precision(isa, precision);
     let kernel = Kernel::new(isa, precision);
     #[cfg(target_arch = "x86_64")]
     let _prepared = kernel.prepare(isa);
@@ -103,8 +102,8 @@ pub fn attention(
     }
 }
 
-/// Returns the format for the products of `precision` on this CPU.
-fn own(isa: Isa, precision: Precision) -> Precision {
+/// Returns the format for the products of `precision` on this CPU; never int8.
+fn product_precision(isa: Isa, precision: Precision) -> Precision {
     let native = |wanted| match Kernel::new(isa, wanted).variant {
         // Softmax does not write its weights in blocks, so these products are in f32.
         Variant::F32(_) | Variant::Bf16Blocks => Precision::F32,
@@ -168,7 +167,7 @@ fn weigh<'a>(
                 mask(scores, tile.columns(row, &panel, keys.outputs()));
             }
         }
-        softmax::raise(isa, scores, softmax);
+        softmax::raise_lanes(isa, scores, softmax);
     }
     softmax.find_largest();
     let made = gap / kernel.variant.k_per_unit();

@@ -6,8 +6,7 @@
 //!
 //! Blocking: a block of rows of A is packed (and rounded or quantised) into micro-panels that stay
 //! in a cache. Each micro-panel of B is multiplied with all of them, KC units of k at a time, while
-//! its next units are prefetched. The sums of a micro-tile stay in registers and the first-level
-//! cache until they are final.
+//! its next units are prefetched. Unfinished sums stay in registers and the first-level cache.
 
 #[cfg(target_arch = "x86_64")]
 mod amx;
@@ -55,7 +54,7 @@ pub fn gemm(
     y: &mut MatrixMut<'_>,
     scratch: &mut GemmScratch,
 ) {
-    check(x, w, epilogue, y);
+    check_shapes(x, w, epilogue, y);
     let kernel = Kernel::new(isa, w.precision);
     assert!(w.in_fours == (kernel.variant == Variant::Int8Sums), "w was packed for another CPU");
     #[cfg(target_arch = "x86_64")]
@@ -73,7 +72,8 @@ pub fn gemm(
     }
 }
 
-fn check(x: Matrix<'_>, w: &PackedMatrix, epilogue: Epilogue<'_>, y: &MatrixMut<'_>) {
+/// Panics unless the shapes of all operands fit.
+fn check_shapes(x: Matrix<'_>, w: &PackedMatrix, epilogue: Epilogue<'_>, y: &MatrixMut<'_>) {
     let (m, n, k) = (x.rows(), w.outputs(), w.k());
     assert!(x.columns() == k, "x has {} columns, w {k}", x.columns());
     assert!(y.rows == m && y.columns == n, "y is not {m} x {n}");

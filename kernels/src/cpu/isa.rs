@@ -57,6 +57,7 @@ impl Isa {
         *FASTEST.get_or_init(Self::fastest)
     }
 
+    /// Returns the fastest instruction set without what is slower than expanding to f32.
     fn fastest() -> Self {
         let best = Self::available().pop().unwrap_or(Self::PORTABLE);
         #[cfg(target_arch = "x86_64")]
@@ -165,6 +166,7 @@ mod x86 {
         false
     }
 
+    /// Returns the size of the second-level cache in bytes, within limits.
     fn second_level_cache() -> usize {
         let bytes = if is_amd() {
             (__cpuid(0x8000_0006).ecx >> 16) as usize * 1024

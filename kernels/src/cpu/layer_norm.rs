@@ -21,8 +21,7 @@ vectorized! {
     }
 }
 
-/// Returns `[center, inverse, shift]` for which `(value - center) · inverse + shift` makes the mean
-/// of a row 0 and its variance 1.
+/// Returns `[center, inverse, shift]`: `(value - center) · inverse + shift` has mean 0, variance 1.
 #[inline(always)]
 fn scaling(row: &[f32], eps: f64) -> [f32; 3] {
     let width = row.len() as f64;

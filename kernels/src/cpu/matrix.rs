@@ -23,7 +23,8 @@ pub struct MatrixMut<'a> {
     pub(crate) stride: usize,
 }
 
-fn check(length: usize, rows: usize, columns: usize, stride: usize) {
+/// Panics unless `length` values hold `rows` rows of `columns` values, `stride` apart.
+fn check_fits(length: usize, rows: usize, columns: usize, stride: usize) {
     assert!(columns <= stride, "{columns} columns do not fit a stride of {stride}");
     let needed = if rows == 0 { 0 } else { (rows - 1) * stride + columns };
     assert!(needed <= length, "a {rows} x {columns} view needs {needed} values, not {length}");
@@ -32,7 +33,7 @@ fn check(length: usize, rows: usize, columns: usize, stride: usize) {
 impl<'a> Matrix<'a> {
     /// Creates a view of the first `rows` rows.
     pub fn new(data: &'a [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        check(data.len(), rows, columns, stride);
+        check_fits(data.len(), rows, columns, stride);
         Self { data, rows, columns, stride, kinds: &[] }
     }
 
@@ -80,6 +81,7 @@ impl<'a> Matrix<'a> {
         let _ = i;
     }
 
+    /// Returns row `i`, or `None` if there are fewer rows.
     pub(crate) fn get(&self, i: usize) -> Option<&'a [f32]> {
         (i < self.rows).then(|| self.row(i))
     }
@@ -88,7 +90,7 @@ impl<'a> Matrix<'a> {
 impl<'a> MatrixMut<'a> {
     /// Creates a view of the first `rows` rows.
     pub fn new(data: &'a mut [f32], rows: usize, columns: usize, stride: usize) -> Self {
-        check(data.len(), rows, columns, stride);
+        check_fits(data.len(), rows, columns, stride);
         Self { data, rows, columns, stride }
     }
 

@@ -1,8 +1,11 @@
 //! Number formats of matrix products, and the rounding of values and rows to them.
 
+use half::f16;
+use half::slice::{HalfBitsSliceExt, HalfFloatSliceExt};
+
 #[cfg(target_arch = "aarch64")]
 pub(crate) use self::aarch64::f16_twice;
-use crate::cpu::isa::{Isa, Level, Units, vectorized};
+use crate::cpu::isa::{Isa, Units, vectorized};
 
 /// Number format of the factors of a product. `Y`, bias and residual are always f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -31,7 +34,7 @@ impl Precision {
     }
 
     /// Returns the columns per panel of a [`crate::PackedMatrix`]: 128 bytes of one unit of k.
-    pub(crate) fn panel(self) -> usize {
+    pub(crate) fn panel_columns(self) -> usize {
         if self == Self::F16 { 64 } else { 32 }
     }
 
@@ -90,7 +93,7 @@ pub(crate) fn f16_value(bits: u32) -> f32 {
 pub(crate) const X_MAX: i32 = 177;
 
 /// Quantisation of a row to 8-bit integers: `value ≈ scale · (integer - zero)`.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Quantisation {
     /// Not finite if a value of the row is not.
     pub(crate) scale: f32,
@@ -117,6 +120,7 @@ impl Quantisation {
         Self { zero: if low < 0.0 { -symmetric.integer(low) } else { 0 }, ..symmetric }
     }
 
+    /// Returns the nearest integer of `value`, ties to even; `value` is in the range of the row.
     #[inline(always)]
     pub(crate) fn integer(self, value: f32) -> i32 {
         // Adding 1.5 · 2²³ leaves the nearest integer, ties to even, in the low bits.
@@ -153,22 +157,9 @@ pub(crate) fn range_with_zero(values: &[f32]) -> [f32; 2] {
 /// Number of values that [`range_with_zero`] handles side by side.
 const LANES: usize = 32;
 
-pub(crate) fn to_f16(isa: Isa, values: &[f32], halves: &mut [u16]) {
-    assert!(values.len() == halves.len(), "{} values, {} halves", values.len(), halves.len());
-    let done = match isa.level {
-        #[cfg(target_arch = "aarch64")]
-        Level::Neon => aarch64::to_f16_by_4(values, halves),
-        // SAFETY: an `Isa` of this level exists only if the CPU has these features.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 => unsafe { x86::to_f16_by_8(values, halves) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { x86::to_f16_by_16(values, halves) },
-        _ => 0,
-    };
-    for (half, &value) in halves[done..].iter_mut().zip(&values[done..]) {
-        *half = f16_bits(value) as u16;
-    }
+/// Rounds each of `values` to the nearest f16, ties to even; both slices have one length.
+pub(crate) fn to_f16(values: &[f32], halves: &mut [u16]) {
+    halves.reinterpret_cast_mut::<f16>().convert_from_f32_slice(values);
 }
 
 /// Rounds each of `values` to the nearest bf16; see [`Isa::rounds_to_bf16`] for the smallest.
@@ -183,12 +174,14 @@ pub(crate) fn to_bf16(isa: Isa, values: &[f32], halves: &mut [u16]) {
 }
 
 vectorized! {
+    /// Rounds to bf16 without an instruction for it; small numbers stay.
     fn to_bf16_by_integers(values: &[f32], halves: &mut [u16]) {
         for (half, &value) in halves.iter_mut().zip(values) {
             *half = bf16_bits(value) as u16;
         }
     }
 
+    /// Quantises `values` to the low byte of their integers; bytes without a value stay.
     pub(crate) fn to_integers(quantisation: Quantisation, values: &[f32], bytes: &mut [u8]) {
         for (byte, &value) in bytes.iter_mut().zip(values) {
             *byte = quantisation.integer(value) as u8;
@@ -196,14 +189,14 @@ vectorized! {
     }
 
     /// Packs two neighbours into each word, the first in the low half.
-    pub(crate) fn pairs(halves: &[u16], words: &mut [u32]) {
+    pub(crate) fn pack_pairs(halves: &[u16], words: &mut [u32]) {
         for (word, pair) in words.iter_mut().zip(halves.as_chunks::<2>().0) {
             *word = u32::from(pair[0]) | u32::from(pair[1]) << 16;
         }
     }
 
     /// Packs one value of each row into each word, that of `low` in the low half.
-    pub(crate) fn interleaved(low: &[u16], high: &[u16], words: &mut [u32]) {
+    pub(crate) fn pack_interleaved(low: &[u16], high: &[u16], words: &mut [u32]) {
         for ((word, &low), &high) in words.iter_mut().zip(low).zip(high) {
             *word = u32::from(low) | u32::from(high) << 16;
         }
@@ -212,39 +205,8 @@ vectorized! {
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use std::arch::x86_64::{
-        __m256bh, _mm_storeu_si128, _mm256_cvtps_ph, _mm256_loadu_ps, _mm256_storeu_si256,
-        _mm512_cvtneps_pbh, _mm512_cvtps_ph, _mm512_loadu_ps,
-    };
+    use std::arch::x86_64::{__m256bh, _mm512_cvtneps_pbh, _mm512_loadu_ps};
     use std::mem::transmute;
-
-    /// Converts whole groups of 8, ties to even (0), and returns the number of converted values.
-    #[target_feature(enable = "avx2,f16c")]
-    pub(super) fn to_f16_by_8(values: &[f32], halves: &mut [u16]) -> usize {
-        let (values, halves) = (values.as_chunks::<8>().0, halves.as_chunks_mut::<8>().0);
-        for (values, halves) in values.iter().zip(halves.iter_mut()) {
-            // SAFETY: 8 values are read and written.
-            unsafe {
-                let converted = _mm256_cvtps_ph::<0>(_mm256_loadu_ps(values.as_ptr()));
-                _mm_storeu_si128(halves.as_mut_ptr().cast(), converted);
-            }
-        }
-        8 * values.len().min(halves.len())
-    }
-
-    /// Like [`to_f16_by_8`], 16 values at a time.
-    #[target_feature(enable = "avx512f")]
-    pub(super) fn to_f16_by_16(values: &[f32], halves: &mut [u16]) -> usize {
-        let (values, halves) = (values.as_chunks::<16>().0, halves.as_chunks_mut::<16>().0);
-        for (values, halves) in values.iter().zip(halves.iter_mut()) {
-            // SAFETY: 16 values are read and written.
-            unsafe {
-                let converted = _mm512_cvtps_ph::<0>(_mm512_loadu_ps(values.as_ptr()));
-                _mm256_storeu_si256(halves.as_mut_ptr().cast(), converted);
-            }
-        }
-        16 * values.len().min(halves.len())
-    }
 
     /// Converts whole groups of 16 to bf16 and returns the number of converted values.
     #[target_feature(enable = "avx512f,avx512bf16")]
@@ -263,22 +225,10 @@ mod x86 {
 #[cfg(target_arch = "aarch64")]
 mod aarch64 {
     use std::arch::aarch64::{
-        float16x4_t, float16x8_t, uint16x8_t, vcvt_f16_f32, vcvt_high_f16_f32, vld1q_f32,
-        vst1q_u16, vzip1q_u16, vzip2q_u16,
+        float16x8_t, uint16x8_t, vcvt_f16_f32, vcvt_high_f16_f32, vld1q_f32, vst1q_u16, vzip1q_u16,
+        vzip2q_u16,
     };
     use std::mem::transmute;
-
-    /// Converts whole groups of 4, ties to even, and returns the number of converted values.
-    pub(super) fn to_f16_by_4(values: &[f32], halves: &mut [u16]) -> usize {
-        let (values, halves) = (values.as_chunks::<4>().0, halves.as_chunks_mut::<4>().0);
-        for (values, halves) in values.iter().zip(halves.iter_mut()) {
-            // SAFETY: every CPU of this architecture has NEON; 4 values are read.
-            let converted = unsafe { vcvt_f16_f32(vld1q_f32(values.as_ptr())) };
-            // SAFETY: both are 64 bits.
-            *halves = unsafe { transmute::<float16x4_t, [u16; 4]>(converted) };
-        }
-        4 * values.len().min(halves.len())
-    }
 
     /// Returns words with the nearest f16 of each value in both halves.
     #[inline(always)]
@@ -325,9 +275,9 @@ mod tests {
             .collect();
         for isa in Isa::available() {
             let mut halves = vec![7; values.len()];
-            to_f16(isa, &values, &mut halves);
+            to_f16(&values, &mut halves);
             for (&half, &value) in halves.iter().zip(&values) {
-                assert_eq!(half, half::f16::from_f32(value).to_bits(), "{isa:?} {value:e}");
+                assert_eq!(u32::from(half), f16_bits(value), "{value:e}");
             }
             to_bf16(isa, &values, &mut halves);
             // By the instruction, numbers below 2^-126 become zeros.

@@ -1,5 +1,4 @@
-//! Rotary position embedding (`RoPE`), in the form of GPT-NeoX: value `i` of a head is rotated with
-//! value `i + head_size / 2`.
+//! Rotary position embedding (`RoPE`) of GPT-NeoX: value `i` rotates with `i + head_size / 2`.
 
 use crate::cpu::isa::vectorized;
 

@@ -77,6 +77,7 @@ vectorized! {
     }
 }
 
+/// Returns the dot product in f64, in [`LANES`] interleaved sums and one of the rest.
 #[inline(always)]
 fn dot(a: &[f32], b: &[f32]) -> f64 {
     let mut sums = [0.0f64; LANES];

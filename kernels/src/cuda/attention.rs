@@ -14,8 +14,8 @@ use super::stream::{Argument, Grid, Stream};
 /// Head sizes that have a kernel.
 pub const HEAD_SIZES: [usize; 2] = [32, 64];
 
-/// Returns the kernel for heads of `head_size` values, and its threads per block.
-fn kernel(
+/// Returns the kernel for heads of `head_size` values, if there is one, and its threads per block.
+fn find_kernel(
     device: &Device,
     instructions: MatrixInstructions,
     head_size: usize,
@@ -54,12 +54,12 @@ pub fn attention(
 ) -> Result<()> {
     const OP: &str = "attention";
     let device = stream.device();
-    let (function, threads) = kernel(device, instructions, head_size, window.is_some())?;
+    let (function, threads) = find_kernel(device, instructions, head_size, window.is_some())?;
     let values = heads.checked_mul(head_size).and_then(|width| width.checked_mul(staged.tokens()));
     check_len(OP, "qkv", qkv.len(), values.and_then(|values| values.checked_mul(3)))?;
     check_len(OP, "context", context.len(), values)?;
     let multiprocessors = device.info().multiprocessors as usize;
-    let blocks = blocks(staged.layout.max_tiles, heads, multiprocessors)?;
+    let blocks = num_blocks(staged.layout.max_tiles, heads, multiprocessors)?;
     // The kernel's softmax uses base 2.
     let scale = (std::f64::consts::LOG2_E / (head_size as f64).sqrt()) as f32;
     let tiles = staged.start(staged.layout.tiles);
@@ -73,7 +73,9 @@ pub fn attention(
     unsafe { stream.launch(function, Grid::line(blocks, threads), &arguments) }
 }
 
-fn blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32> {
+/// Returns the blocks of a launch: as many as fit on the GPU, but no more than there are tiles of
+/// heads. No work, or more than an i32 counts, is an error.
+fn num_blocks(max_tiles: usize, heads: usize, multiprocessors: usize) -> Result<u32> {
     let items = max_tiles.checked_mul(heads);
     let items = items.filter(|&items| items > 0 && i32::try_from(items).is_ok());
     let wrong = || CudaError::shape("attention", format!("{max_tiles} tiles of {heads} heads"));
@@ -92,7 +94,7 @@ pub fn choose_attention(
     window: Option<usize>,
     (limits, max_tokens): (Limits, usize),
 ) -> Result<MatrixInstructions> {
-    if kernel(stream.device(), MatrixInstructions::Warpgroup, head_size, false).is_err() {
+    if find_kernel(stream.device(), MatrixInstructions::Warpgroup, head_size, false).is_err() {
         return Ok(MatrixInstructions::Warp);
     }
     let tokens = context.len() / (heads * head_size).max(1);
@@ -112,7 +114,8 @@ pub fn choose_attention(
     })
 }
 
-/// Returns starts of sequences, with four lengths that leave different remainders of a tile.
+/// Returns the starts of up to `sequences` sequences in `tokens` tokens, and the end of the last.
+/// Their four lengths, up to `max_tokens`, leave different remainders of a tile.
 fn trial_batch(tokens: usize, max_tokens: usize, sequences: usize) -> Vec<u32> {
     let lengths = [max_tokens, max_tokens.div_ceil(2) + 1, max_tokens / 4 + 7, max_tokens * 3 / 4];
     let mut starts = vec![0];
@@ -135,11 +138,11 @@ mod tests {
 
     #[test]
     fn blocks_fill_the_device_but_are_not_more_than_the_work() {
-        assert_eq!(blocks(4_356, 12, 132), Ok(264));
-        assert_eq!(blocks(136, 1, 132), Ok(136));
-        assert_eq!(blocks(1, 1, 0), Ok(1));
-        assert!(blocks(1, 0, 132).is_err());
-        assert!(blocks(1 << 30, 12, 132).is_err());
+        assert_eq!(num_blocks(4_356, 12, 132), Ok(264));
+        assert_eq!(num_blocks(136, 1, 132), Ok(136));
+        assert_eq!(num_blocks(1, 1, 0), Ok(1));
+        assert!(num_blocks(1, 0, 132).is_err());
+        assert!(num_blocks(1 << 30, 12, 132).is_err());
     }
 
     #[test]

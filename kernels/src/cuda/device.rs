@@ -84,6 +84,7 @@ impl Device {
         &self.0.kernels
     }
 
+    /// Returns a closure for `map_err` that adds this GPU and the `action` to a driver error.
     pub(super) fn failed(
         &self,
         action: &'static str,

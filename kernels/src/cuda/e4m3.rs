@@ -55,7 +55,7 @@ impl Bound<'_> {
     /// the `reach`. A stored value is off by at most 1/16 of x, or half of e4m3's smallest step,
     /// 2^-10 times the scale. The matrix units cut each product, and the sum after every 32, to 13
     /// bits below the largest (arXiv 2412.19437, 3.3.2), which Σ of the stored |xW| bounds.
-    fn of_product(self, numbers: &[f32], scale: f32, bias: bf16) -> f32 {
+    fn bound_product(self, numbers: &[f32], scale: f32, bias: bf16) -> f32 {
         let weights = || numbers.iter().map(|w| f64::from(*w) * f64::from(scale));
         let (count, bias) = (numbers.len() as f64, f64::from(bias));
         let total: f64 = weights().map(f64::abs).sum();
@@ -92,17 +92,17 @@ impl Weights {
         for (row, &bias) in weight.chunks_exact(weight.len() / bias.len()).zip(bias) {
             let largest = row.iter().map(|w| w.to_f32().abs()).fold(0.0, f32::max);
             let scale = if largest > SMALLEST_ROW { largest / LARGEST } else { 1.0 };
-            let numbers: Vec<f32> = row.iter().map(|w| rounded(w.to_f32() / scale)).collect();
-            own.values.extend(numbers.iter().map(|&number| byte(number)));
+            let numbers: Vec<f32> = row.iter().map(|w| round_to_e4m3(w.to_f32() / scale)).collect();
+            own.values.extend(numbers.iter().map(|&number| encode_byte(number)));
             own.scales.push(scale * input.scale());
-            own.bounds.push(input.of_product(&numbers, scale, bias));
+            own.bounds.push(input.bound_product(&numbers, scale, bias));
         }
         own
     }
 }
 
 /// Rounds to the nearest number of e4m3, the even one of two; `x` is at most 448.
-fn rounded(x: f32) -> f32 {
+fn round_to_e4m3(x: f32) -> f32 {
     // The numbers have steps of an eighth of their power of two, and below 2^-6 of 2^-9. The sum
     // with 1.5 · 2^23 steps has no bits below a step.
     let power = f32::from_bits(x.to_bits() & 0x7f80_0000).max(1.0 / 64.0);
@@ -111,7 +111,7 @@ fn rounded(x: f32) -> f32 {
 }
 
 /// Returns the byte of a number of e4m3: a sign, 4 bits of exponent (bias 7), 3 of fraction.
-fn byte(number: f32) -> u8 {
+fn encode_byte(number: f32) -> u8 {
     let (sign, size) = ((number.to_bits() >> 24 & 0x80) as u8, number.abs());
     let is_subnormal = size < 1.0 / 64.0;
     sign | if is_subnormal {
@@ -142,7 +142,7 @@ impl Output<'_> {
         match self {
             Self::Bf16(values) => Ok((*values, 0.0)),
             Self::Fp8(values, scale) => {
-                device.kernels().hopper()?;
+                device.kernels().check_hopper()?;
                 // The inverse of an infinite scale would be 0, and mean bf16.
                 Ok((*values, scale.recip().max(f32::MIN_POSITIVE)))
             }
@@ -175,9 +175,9 @@ mod tests {
         for bits in 0..=bf16::from_f32(448.0).to_bits() {
             let x = bf16::from_bits(bits).to_f32();
             let expected = nearest(x);
-            assert_eq!(byte(rounded(x)), expected, "{x}");
+            assert_eq!(encode_byte(round_to_e4m3(x)), expected, "{x}");
             let below = if expected == 0 { 0 } else { expected | 0x80 };
-            assert_eq!(byte(rounded(-x)), below, "-{x}");
+            assert_eq!(encode_byte(round_to_e4m3(-x)), below, "-{x}");
         }
     }
 
@@ -222,7 +222,7 @@ mod tests {
                     let of = |((d, w), (g, b)): ((&f32, &f32), (&f32, &f32))| {
                         let x = (g * d * radius + b) / input.scale();
                         assert!(x.abs() < LARGEST, "{x}");
-                        f64::from(w * rounded(x)) * f64::from(weights.scales[i])
+                        f64::from(w * round_to_e4m3(x)) * f64::from(weights.scales[i])
                     };
                     let sum: f64 =
                         direction.iter().zip(&row).zip(gamma.iter().zip(&beta)).map(of).sum();

@@ -96,6 +96,7 @@ impl CudaError {
         }
     }
 
+    /// Returns [`CudaError::Shape`] for the operation `op`.
     pub(super) fn shape(op: &'static str, reason: impl Into<String>) -> Self {
         Self::Shape(op, reason.into())
     }

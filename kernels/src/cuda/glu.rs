@@ -36,6 +36,7 @@ pub fn glu(
     unsafe { stream.launch(device.kernels().get(OP)?, grid, &arguments) }
 }
 
+/// Returns the grid for `n` values of the result; an error unless they are whole groups.
 fn grid(n: usize, multiprocessors: usize) -> Result<Grid> {
     if n == 0 || !n.is_multiple_of(VALUES) {
         return Err(CudaError::shape("glu", format!("{n} values, no multiple of {VALUES}")));

@@ -25,15 +25,14 @@ const MAX_DISTANCE: f64 = 1.0 / 128.0;
 impl MatrixInstructions {
     /// Returns the fastest instructions that `device` has kernels for.
     pub fn fastest(device: &Device) -> Self {
-        if device.kernels().hopper().is_ok() { Self::Warpgroup } else { Self::Warp }
+        if device.kernels().check_hopper().is_ok() { Self::Warpgroup } else { Self::Warp }
     }
 
     /// Returns [`Self::Warpgroup`] if its result agrees with [`Self::Warp`]'s; otherwise warns and
-    /// returns [`Self::Warp`]. The warpgroup kernels rely on how operands lie in shared memory and
-    /// on the order of accesses to it, which only a GPU shows. `run` queues the operation `what`
-    /// and returns the [`ends`] of its result.
+    /// returns [`Self::Warp`]: the warpgroup kernels rely on places in shared memory and on the
+    /// order of accesses, which only a GPU shows. `run` queues `what` and returns its [`ends`].
     pub fn agreeing(what: &str, mut run: impl FnMut(Self) -> Result<Vec<bf16>>) -> Result<Self> {
-        let distance = distance(&run(Self::Warp)?, &run(Self::Warpgroup)?);
+        let distance = relative_distance(&run(Self::Warp)?, &run(Self::Warpgroup)?);
         tracing::debug!(distance, "{what}: distance of two kernels");
         if distance <= MAX_DISTANCE {
             return Ok(Self::Warpgroup);
@@ -64,12 +63,14 @@ pub fn randomize(stream: &Stream, buffer: &mut Buffer<bf16>, n: usize) -> Result
         .try_for_each(|at| stream.upload(buffer, at, &block[..block.len().min(n - at)]))
 }
 
-fn distance(a: &[bf16], b: &[bf16]) -> f64 {
+/// Returns the L2 norm of `a - b` by that of `a`; NaN if `a` is zero or a value is not finite.
+fn relative_distance(a: &[bf16], b: &[bf16]) -> f64 {
     let norm = |values: &mut dyn Iterator<Item = f64>| values.map(|x| x * x).sum::<f64>().sqrt();
     let differences = a.iter().zip(b).map(|(&x, &y)| f64::from(x) - f64::from(y));
     norm(&mut { differences }) / norm(&mut a.iter().map(|&x| f64::from(x)))
 }
 
+/// Returns `n` values from -1 to 1, always the same.
 fn random_values(n: usize) -> Vec<bf16> {
     let mut state = 0u64;
     let next = || {
@@ -101,7 +102,7 @@ mod tests {
     #[test]
     fn results_that_are_far_apart_or_not_numbers_do_not_agree() {
         let values = |x: f32| [bf16::ONE, bf16::from_f32(x)];
-        let agrees = |x: f32| distance(&values(1.0), &values(x)) <= MAX_DISTANCE;
+        let agrees = |x: f32| relative_distance(&values(1.0), &values(x)) <= MAX_DISTANCE;
         assert!(agrees(1.0));
         // One of two values is one bf16 unit above 1: the distance is 2^-7 / sqrt(2).
         assert!(agrees(1.007_812_5));

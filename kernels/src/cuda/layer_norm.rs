@@ -28,7 +28,7 @@ impl Norm {
     /// Copies `gamma` and `beta` `[H]` to the GPU; H is a multiple of 8, at most [`MAX_WIDTH`].
     pub fn new(stream: &Stream, gamma: &[f32], beta: &[f32], eps: f64) -> Result<Self> {
         check_len("layer norm", "beta", beta.len(), Some(gamma.len()))?;
-        variant(gamma.len())?;
+        kernel_widths(gamma.len())?;
         let scale = Bound::Normalised { gamma, beta }.scale();
         let gamma = stream.to_device(gamma, "the weights")?;
         Ok(Self { gamma, beta: stream.to_device(beta, "the weights")?, eps: eps as f32, scale })
@@ -51,7 +51,7 @@ impl Embedding {
     /// Copies `words` `[V, H]` and `positions` `[P, H]`, H = `width`, to the GPU. `positions` must
     /// already include the embedding of the one token type.
     pub fn new(stream: &Stream, words: &[bf16], positions: &[f32], width: usize) -> Result<Self> {
-        variant(width)?;
+        kernel_widths(width)?;
         if !words.len().is_multiple_of(width) || !positions.len().is_multiple_of(width) {
             let reason = format!("tables of {} and {} values", words.len(), positions.len());
             return Err(CudaError::shape("embedding", format!("{reason}, rows of {width}")));
@@ -119,19 +119,19 @@ pub fn layer_norm(
     let copy = copy.map(|copy| &*copy);
     if let Some(copy) = copy {
         check_len(op, "the copy", copy.len(), values)?;
-        kernels.hopper()?;
+        kernels.check_hopper()?;
     }
     let (copy, inverse) = (copy.map_or(&ABSENT as &dyn Argument, |copy| copy), norm.scale.recip());
     arguments.extend([&norm.gamma as &dyn Argument, &norm.beta, &norm.eps, &*out, copy, &inverse]);
     let sizes = [rows as i32, width as i32];
     arguments.extend(sizes.iter().map(|size| size as &dyn Argument));
-    let function = kernels.get(&format!("{op}_{}", variant(width)?))?;
+    let function = kernels.get(&format!("{op}_{}", kernel_widths(width)?))?;
     // SAFETY: the arguments match layer_norm.cu; all rows and indices are inside their buffers.
     unsafe { stream.launch(function, grid(op, rows)?, &arguments) }
 }
 
-/// Returns the widths in the name of the kernel for rows of `width`.
-fn variant(width: usize) -> Result<&'static str> {
+/// Returns the width in the kernel's name for rows of `width`, such as `upto_512`; or an error.
+fn kernel_widths(width: usize) -> Result<&'static str> {
     match width {
         768 => Ok("768"),
         1024 => Ok("1024"),
@@ -144,6 +144,7 @@ fn variant(width: usize) -> Result<&'static str> {
     }
 }
 
+/// Returns the grid for `rows` rows, at least one and as many as an i32 counts.
 fn grid(op: &'static str, rows: usize) -> Result<Grid> {
     match i32::try_from(rows) {
         Ok(rows) if rows > 0 => Ok(Grid::line(rows.unsigned_abs().div_ceil(ROWS as u32), THREADS)),
@@ -158,7 +159,7 @@ mod tests {
     #[test]
     fn the_kernel_for_a_width_holds_it() {
         for width in (8..=MAX_WIDTH).step_by(8) {
-            let name = variant(width).unwrap_or("none");
+            let name = kernel_widths(width).unwrap_or("none");
             let holds = match name.split_once('_') {
                 Some(("upto", most)) => most.parse().is_ok_and(|most: usize| width <= most),
                 _ => name == width.to_string(),
@@ -166,7 +167,7 @@ mod tests {
             assert!(holds, "{width}: {name}");
         }
         for width in [0, 4, 12, 1032] {
-            assert!(variant(width).is_err(), "{width}");
+            assert!(kernel_widths(width).is_err(), "{width}");
         }
     }
 

@@ -49,7 +49,7 @@ impl Linear {
         let (weight, x_scale, bounds) = match input {
             None => (LinearWeight::Bf16(stream.to_device(weight, PURPOSE)?), 1.0, Vec::new()),
             Some(input) => {
-                stream.device().kernels().hopper()?;
+                stream.device().kernels().check_hopper()?;
                 let Weights { values, scales, bounds } = Weights::new(weight, bias, input);
                 let values = stream.to_device(&values, PURPOSE)?;
                 let scales = stream.to_device(&scales, PURPOSE)?;

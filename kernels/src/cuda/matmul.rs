@@ -35,7 +35,7 @@ pub fn matmul(
     check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     check_len(OP, "y", y.len(), rows.checked_mul(outputs))?;
     if matches!(y, Output::Fp8(..)) != linear.writes_fp8(epilogue) {
-        return Err(wrong_kind());
+        return Err(wrong_precision());
     }
     if let MatmulEpilogue::Residual(residual) = epilogue {
         check_len(OP, "the residual", residual.len(), rows.checked_mul(outputs))?;
@@ -54,11 +54,12 @@ pub fn rows_to_compare(stream: &Stream, rows: usize, outputs: usize) -> usize {
     rows.min(TILE_ROWS * (COMPARED_TILES * multiprocessors).div_ceil(across))
 }
 
+/// Launches the mma.sync kernel; operands in e4m3 are an error.
 fn run_warp(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
     let (LinearWeight::Bf16(weight), LeftOperand::Bf16(x), Output::Bf16(y)) =
         (&linear.weight, operands.x, &operands.y)
     else {
-        return Err(wrong_kind());
+        return Err(wrong_precision());
     };
     let (rows, outputs) = (operands.rows, linear.outputs());
     let blocks = (outputs.div_ceil(TILE_ROWS) as u32, rows.div_ceil(TILE_ROWS) as u32);
@@ -75,11 +76,12 @@ fn run_warp(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result
     unsafe { stream.launch(function, Grid { blocks, threads: 128 }, &arguments) }
 }
 
+/// Launches the wgmma kernel, if the GPU has it; mixed precisions are an error.
 fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> Result<()> {
     let device = stream.device();
     let kind = if linear.is_fp8() { "fp8" } else { "hopper" };
     let name = format!("matmul_{kind}_{}", operands.epilogue.name());
-    device.kernels().hopper()?;
+    device.kernels().check_hopper()?;
     let function = device.kernels().get(&name)?;
     let (rows, outputs, inputs) = (operands.rows, linear.outputs(), linear.inputs());
     let (x, w, scales) = operand_maps(operands.x, linear, rows)?;
@@ -104,8 +106,7 @@ fn run_warpgroup(stream: &Stream, linear: &Linear, operands: &Operands<'_>) -> R
     unsafe { stream.launch(function, grid, &arguments) }
 }
 
-/// Returns what the wgmma kernels read of a product with `rows` rows: `x`, the weights, and in fp8
-/// their scales.
+/// Returns the operands of the wgmma kernels for `rows` rows: `x`, the weights, and in fp8 scales.
 pub(super) fn operand_maps<'a>(
     x: LeftOperand<'a>,
     linear: &'a Linear,
@@ -122,10 +123,11 @@ pub(super) fn operand_maps<'a>(
             let (x, w) = (TensorMap::new(x, x_sizes, TILE)?, TensorMap::new(w, w_sizes, w_tile)?);
             Ok((x, w, scales))
         }
-        _ => Err(wrong_kind()),
+        _ => Err(wrong_precision()),
     }
 }
 
-fn wrong_kind() -> CudaError {
+/// Returns the error for operands and weights of different precisions.
+fn wrong_precision() -> CudaError {
     CudaError::shape("matrix product", "operands or a kernel of another precision")
 }

@@ -17,13 +17,12 @@ const CLUSTER_BLOCKS: usize = 2;
 
 /// Returns true if [`matmul_norm`] has a kernel for rows of `width` on the GPU of `stream`.
 pub fn has_matmul_norm(stream: &Stream, width: usize) -> bool {
-    width == WIDTH && stream.device().kernels().hopper().is_ok()
+    width == WIDTH && stream.device().kernels().check_hopper().is_ok()
 }
 
 /// Queues `hidden` `[rows, 768]` = layer norm of (`x` `[rows, K]` · `w` `[768, K]`ᵀ + `b` +
 /// `hidden`) with `linear`'s `w` and `b` on GPUs of compute capability 9.0; only the result is
-/// rounded to bf16. In fp8, it is also written to `copy` `[rows, 768]` in e4m3, with the scale of
-/// the rows of `norm`.
+/// rounded to bf16. In fp8, it is also written to `copy` in e4m3, with the scale of `norm`.
 pub fn matmul_norm(
     stream: &Stream,
     x: LeftOperand<'_>,
@@ -44,7 +43,7 @@ pub fn matmul_norm(
     }
     check_len(OP, "hidden", hidden.len(), rows.checked_mul(WIDTH))?;
     let kernels = stream.device().kernels();
-    kernels.hopper()?;
+    kernels.check_hopper()?;
     let y = TensorMap::new(&*hidden, (rows, WIDTH), TILE)?;
     check_len(OP, "x", x.len(), rows.checked_mul(inputs))?;
     let (x, w, w_scales) = operand_maps(x, linear, rows)?;

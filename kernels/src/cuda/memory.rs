@@ -56,6 +56,7 @@ impl<T: Element> Buffer<T> {
         self.len == 0
     }
 
+    /// Returns the address of value `at` on the GPU.
     pub(super) fn address(&self, at: usize) -> sys::CUdeviceptr {
         self.memory.pointer + (at * size_of::<T>()) as sys::CUdeviceptr
     }
@@ -135,6 +136,7 @@ impl<T: Element> Pinned<T> {
         is_over.map_err(self.device.failed("asking for a copy"))
     }
 
+    /// Waits for the last copy from or to the values.
     fn wait(&self) -> Result<()> {
         self.event.synchronize().map_err(self.device.failed("waiting for a copy"))
     }

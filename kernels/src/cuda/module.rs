@@ -65,14 +65,14 @@ impl Kernels {
         let hopper = if is_hopper { &HOPPER_KERNELS[..] } else { &[] };
         for &(names, shared_bytes) in [(KERNELS, 0)].iter().chain(hopper) {
             for name in names.split_whitespace() {
-                functions.insert(name, find(module, name, shared_bytes)?);
+                functions.insert(name, find_function(module, name, shared_bytes)?);
             }
         }
         Ok(Self { module, functions, is_hopper })
     }
 
-    /// Returns [`CudaError::Unsupported`] without the kernels for compute capability 9.0.
-    pub(super) fn hopper(&self) -> Result<(), CudaError> {
+    /// Returns [`CudaError::Unsupported`] unless the kernels for compute capability 9.0 are loaded.
+    pub(super) fn check_hopper(&self) -> Result<(), CudaError> {
         let reason = "this on a GPU that is not of compute capability 9.0, or whose driver did \
                       not load the kernels for it";
         if self.is_hopper { Ok(()) } else { Err(CudaError::Unsupported(reason.into())) }
@@ -86,7 +86,11 @@ impl Kernels {
 }
 
 /// Finds the kernel `name`, which is launched with `shared_bytes` of dynamic shared memory.
-fn find(module: sys::CUmodule, name: &str, shared_bytes: u32) -> Result<Function, DriverError> {
+fn find_function(
+    module: sys::CUmodule,
+    name: &str,
+    shared_bytes: u32,
+) -> Result<Function, DriverError> {
     let name = CString::new(name).unwrap_or_default();
     // SAFETY: the module is loaded.
     let handle = unsafe { result::module::get_function(module, name) }?;

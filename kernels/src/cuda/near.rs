@@ -58,7 +58,8 @@ impl NearRows {
         if rows.len() > Self::BLOCK_ROWS * self.width {
             return Err(CudaError::shape("near rows", format!("a block of {} values", rows.len())));
         }
-        let (x, mut weight) = (operand(rows, self.width, false), operand(rows, self.width, true));
+        let (x, mut weight) =
+            (split_rows(rows, self.width, false), split_rows(rows, self.width, true));
         self.stream.upload(&mut self.x, 0, &x)?;
         let columns = operand_width(self.width);
         let outputs = (weight.len() / columns).next_multiple_of(8);
@@ -88,13 +89,14 @@ impl NearRows {
     }
 }
 
-/// Returns the number of columns of an operand: three times `width`, in whole steps of 8.
+/// Returns the number of columns of an operand: three parts of `width` in whole steps of 8.
 fn operand_width(width: usize) -> usize {
     3 * width.next_multiple_of(8)
 }
 
-/// Returns `rows` `[n, width]` as an operand: h h l of each row, or h l h on the right side.
-fn operand(rows: &[f32], width: usize, is_right: bool) -> Vec<bf16> {
+/// Splits each value of `rows` `[n, width]` into bf16 h and l, and returns the operand with rows h
+/// h l, or h l h for the right side; each part is padded to whole steps of 8.
+fn split_rows(rows: &[f32], width: usize, is_right: bool) -> Vec<bf16> {
     let (mut operand, padded) = (Vec::new(), width.next_multiple_of(8));
     operand.reserve(rows.len() / width.max(1) * operand_width(width));
     let (mut high, mut low) = (vec![bf16::ZERO; padded], vec![bf16::ZERO; padded]);
@@ -119,7 +121,7 @@ mod tests {
     #[test]
     fn operands_hold_sixteen_bits_of_each_value() {
         let rows: Vec<f32> = (0..60u8).map(|at| (f32::from(at) * 0.7).sin()).collect();
-        let (left, right) = (operand(&rows, 12, false), operand(&rows, 12, true));
+        let (left, right) = (split_rows(&rows, 12, false), split_rows(&rows, 12, true));
         assert_eq!(left.len(), 5 * operand_width(12));
         let wide = |values: &[bf16]| values.iter().map(|x| x.to_f64()).collect::<Vec<_>>();
         let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();

@@ -46,6 +46,7 @@ pub fn pool(
     unsafe { stream.launch(device.kernels().get(OP)?, grid, &arguments) }
 }
 
+/// Returns blocks for parts of the width by sequences, or fewer if so many do not fit the GPU.
 fn grid(sequences: usize, width: usize, multiprocessors: usize) -> Result<Grid> {
     if width == 0 || !width.is_multiple_of(8) || i32::try_from(width).is_err() {
         return Err(CudaError::shape("pool", format!("rows of {width} values")));

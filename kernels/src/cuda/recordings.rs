@@ -24,6 +24,7 @@ struct RecordingState {
 }
 
 impl Recordings {
+    /// Returns the recordings on GPU `ordinal`: one value per process, which is never freed.
     pub(super) fn on_device(ordinal: usize) -> &'static Self {
         static DEVICES: Mutex<BTreeMap<usize, &'static Recordings>> = Mutex::new(BTreeMap::new());
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,6 +37,7 @@ impl Recordings {
         self.lock().open += 1;
     }
 
+    /// Ends a recording that [`Self::begin`] registered; the last one gives back what was dropped.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.open -= 1;
@@ -61,7 +63,7 @@ impl Recordings {
 }
 
 impl RecordingState {
-    /// Gives back what was dropped, unless a recording runs. No recording begins meanwhile.
+    /// Waits for the GPU and gives back what was dropped; does nothing while a recording runs.
     fn give_back(&mut self) {
         if self.open > 0 {
             return;

@@ -61,6 +61,7 @@ pub(super) struct BatchLayout {
 }
 
 impl BatchLayout {
+    /// Lays out the block for batches of up to `tokens` tokens, a multiple of 8.
     fn new(tokens: usize) -> Self {
         let (input_ids, position_ids) = (TILE, TILE + tokens);
         let cu_seqlens = position_ids + tokens;
@@ -70,7 +71,7 @@ impl BatchLayout {
         Self { tokens, input_ids, position_ids, cu_seqlens, tiles, max_tiles, len }
     }
 
-    /// Writes the block of a batch, see [`Staged::put`].
+    /// Checks a batch and writes its block, see [`Staged::put`]; an error may leave a part of it.
     pub(super) fn fill(
         self,
         block: &mut [i32],
@@ -126,7 +127,7 @@ impl BatchLayout {
         for (to, &start) in starts.iter_mut().zip(cu_seqlens) {
             *to = start as i32;
         }
-        let tiles = tiles(cu_seqlens);
+        let tiles = list_tiles(cu_seqlens);
         block[..TILE].copy_from_slice(&[(cu_seqlens.len() - 1) as i32, tiles.len() as i32, 0, 0]);
         for (to, tile) in block[self.tiles..].chunks_exact_mut(TILE).zip(&tiles) {
             to.copy_from_slice(tile);
@@ -135,12 +136,13 @@ impl BatchLayout {
     }
 }
 
+/// Returns the place of each sequence among the tokens.
 fn spans(cu_seqlens: &[u32]) -> impl Iterator<Item = Range<usize>> + '_ {
     cu_seqlens.windows(2).map(|w| w[0] as usize..w[1] as usize)
 }
 
 /// Returns the tiles of all sequences, most work first, so that a launch ends with short ones.
-fn tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
+fn list_tiles(cu_seqlens: &[u32]) -> Vec<[i32; TILE]> {
     let mut tiles = Vec::new();
     for span in spans(cu_seqlens) {
         for first in (0..span.len()).step_by(TILE_QUERIES) {
@@ -341,7 +343,7 @@ mod tests {
             let starts = starts(&lengths);
             let tokens = (*starts.last().unwrap_or(&0) as usize).max(4 * lengths.len());
             let mut seen = vec![0; tokens];
-            let tiles = tiles(&starts);
+            let tiles = list_tiles(&starts);
             let mut lightest = usize::MAX;
             for &[start, length, first, _] in &tiles {
                 let rows = (length - first).min(128) as usize;

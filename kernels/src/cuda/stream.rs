@@ -25,6 +25,7 @@ pub struct Stream {
 /// The first CUDA version whose graphs record that kernels may overlap.
 const OVERLAP_VERSION: u32 = 12_030;
 
+/// Blocks of a launch, across and down, and threads per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Grid {
     pub(super) blocks: (u32, u32),
@@ -32,6 +33,7 @@ pub(super) struct Grid {
 }
 
 impl Grid {
+    /// Returns a grid of `blocks` blocks in one dimension.
     pub(super) fn line(blocks: u32, threads: u32) -> Self {
         Self { blocks: (blocks, 1), threads }
     }
@@ -88,7 +90,8 @@ impl Device {
     /// Creates a stream.
     pub fn stream(&self) -> Result<Stream> {
         let queue = self.context().new_stream().map_err(self.failed("making a stream"))?;
-        let overlaps = self.kernels().hopper().is_ok() && driver_version()? >= OVERLAP_VERSION;
+        let overlaps =
+            self.kernels().check_hopper().is_ok() && driver_version()? >= OVERLAP_VERSION;
         Ok(Stream { device: self.clone(), queue, recorded: RefCell::default(), overlaps })
     }
 }
@@ -112,7 +115,7 @@ impl Stream {
         values: &[T],
     ) -> Result<()> {
         check_len("upload", "the buffer", buffer.len(), at.checked_add(values.len()))?;
-        let failed = self.ready("copying to the GPU")?;
+        let failed = self.begin_action("copying to the GPU")?;
         if !values.is_empty() {
             let to = buffer.address(at);
             // SAFETY: both ends hold that many values, and both live until the wait below is over.
@@ -137,7 +140,7 @@ impl Stream {
         values: &mut [T],
     ) -> Result<()> {
         check_len("download", "the buffer", buffer.len(), at.checked_add(values.len()))?;
-        let failed = self.ready("copying from the GPU")?;
+        let failed = self.begin_action("copying from the GPU")?;
         if !values.is_empty() {
             let from = buffer.address(at);
             // SAFETY: as in `upload`.
@@ -150,9 +153,8 @@ impl Stream {
     /// Queues a copy of `from` to the start of `to`.
     pub fn copy_in<T: Element>(&self, from: &mut Pinned<T>, to: &mut Buffer<T>) -> Result<()> {
         check_len("copy", "the buffer", to.len(), Some(from.len))?;
-        let failed = self.ready("copying to the GPU")?;
-        // SAFETY: `from` does not change or free its values before `event`, which is recorded behind
-        // the copy; `to` outlives the queued work.
+        let failed = self.begin_action("copying to the GPU")?;
+        // SAFETY: `from` keeps its values until `event`, after the copy; `to` outlives the work.
         unsafe {
             let values = std::slice::from_raw_parts(from.pointer.cast_const(), from.len);
             result::memcpy_htod_async(to.address(0), values, self.queue.cu_stream())
@@ -170,7 +172,7 @@ impl Stream {
     ) -> Result<()> {
         check_len("copy", "the buffer", from.len(), Some(len))?;
         check_len("copy", "the memory of the host", to.len, Some(len))?;
-        let failed = self.ready("copying from the GPU")?;
+        let failed = self.begin_action("copying from the GPU")?;
         if len > 0 {
             // SAFETY: as in `copy_in`; nobody reads `to` before `event`.
             unsafe {
@@ -184,7 +186,7 @@ impl Stream {
 
     /// Records what `work` queues instead of running it. Only kernels can be recorded.
     pub fn record(&self, work: impl FnOnce(&Self) -> Result<()>) -> Result<Graph> {
-        let failed = self.ready("recording a graph")?;
+        let failed = self.begin_action("recording a graph")?;
         self.device.recordings().begin();
         let capture = Capture(self);
         let mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
@@ -242,9 +244,12 @@ impl Stream {
             .map_err(failed)
     }
 
-    /// Binds the GPU to the thread for `action`, which fails while a graph is recorded; the action's
-    /// own errors are made by the result.
-    fn ready(&self, action: &'static str) -> Result<impl FnOnce(DriverError) -> CudaError + Copy> {
+    /// Binds the GPU to the thread for `action`, and returns a closure that names it in errors of
+    /// the driver. Fails while a graph is recorded.
+    fn begin_action(
+        &self,
+        action: &'static str,
+    ) -> Result<impl FnOnce(DriverError) -> CudaError + Copy> {
         if self.recorded.borrow().is_some() {
             let reason = format!("{action} cannot be recorded in a graph");
             return Err(CudaError::shape("stream", reason));

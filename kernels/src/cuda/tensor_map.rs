@@ -17,8 +17,8 @@ pub(super) struct TensorMap<'a> {
 }
 
 impl<'a> TensorMap<'a> {
-    /// Describes the first `rows` rows of `columns` values (bf16, or bytes with e4m3) of `buffer`, in
-    /// tiles of `tile_rows` rows of 64 or 128 bytes, the width of the swizzle in shared memory; a
+    /// Describes the first `rows` rows of `columns` values (bf16, or bytes in e4m3) of `buffer`,
+    /// in tiles of `tile_rows` rows of 64 or 128 bytes, the width of the swizzle in shared memory; a
     /// row is a multiple of 16 bytes.
     pub(super) fn new<T: Element>(
         buffer: &'a Buffer<T>,

@@ -1,5 +1,4 @@
-//! Calibrates int8 with the mean inputs of linear maps and the deviations from them, measured on a
-//! few lines in 24 languages.
+//! Calibrates int8 with the mean inputs of linear maps, and deviations, on lines in 24 languages.
 //!
 //! Trained encoders put up to half of all attention on their first and last tokens, for lack of
 //! anything better ("Efficient Streaming Language Models with Attention Sinks", Xiao et al., 2024),
@@ -18,7 +17,8 @@ const MIDDLE: u8 = 0;
 pub(super) const FIRST: u8 = 1;
 const LAST: u8 = 2;
 
-pub(super) fn kinds(length: usize) -> impl Iterator<Item = u8> {
+/// Returns the kinds of the tokens of a sequence; an only token is the first.
+pub(super) fn token_kinds(length: usize) -> impl Iterator<Item = u8> {
     (0..length).map(move |i| match i {
         0 => FIRST,
         i if i + 1 == length => LAST,
@@ -38,6 +38,7 @@ pub(super) struct InputSums {
 }
 
 impl InputSums {
+    /// Adds the rows of `x`, each to the sums of its kind.
     pub(super) fn add(&mut self, x: Matrix<'_>) {
         self.sums.resize(NUM_KINDS * x.columns(), [0.0; 2]);
         for (row, kind) in (0..x.rows()).map(|i| (x.row(i), x.kind(i))) {
@@ -68,8 +69,7 @@ impl InputSums {
         if means.iter().all(|mean| mean.is_finite()) { means } else { vec![0.0; means.len()] }
     }
 
-    /// Returns the standard deviations `[k]` of rows from the means of their kinds; 0 where an input
-    /// is not finite.
+    /// Returns the standard deviations `[k]` from the kinds' means; 0 where an input is not finite.
     pub(super) fn deviations(&self, k: usize) -> Vec<f32> {
         let mut variances = vec![0.0; k];
         for (i, [sum, squares]) in self.sums.iter().enumerate() {
@@ -89,9 +89,10 @@ mod tests {
     fn means_and_deviations_are_those_of_each_kind() {
         let [mut inputs, mut others, mut infinite] = [(); 3].map(|()| InputSums::default());
         assert_eq!(inputs.means(2), [0.0; 6]);
-        let of_tokens: Vec<u8> = kinds(3).collect();
+        let of_tokens: Vec<u8> = token_kinds(3).collect();
         inputs.add(Matrix::new(&[1.0, 2.0, 3.0, 4.0, 5.0, 6.0], 3, 2, 2).with_kinds(&of_tokens));
-        others.add(Matrix::new(&[2.0, 4.0], 1, 2, 2).with_kinds(&kinds(1).collect::<Vec<_>>()));
+        others
+            .add(Matrix::new(&[2.0, 4.0], 1, 2, 2).with_kinds(&token_kinds(1).collect::<Vec<_>>()));
         inputs.merge(&others);
         assert_eq!(inputs.means(2), [3.0, 4.0, 1.5, 3.0, 5.0, 6.0]);
         // Only the first token occurs twice: 1 and 2, 2 and 4, in four rows.

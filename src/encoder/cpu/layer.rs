@@ -37,7 +37,7 @@ impl PackedLinear {
         memory: &'y mut Vec<f32>,
         Products { scratch, inputs }: &mut Products,
     ) -> &'y mut [f32] {
-        let x = view(x, self.weight.k()).with_kinds(kinds);
+        let x = matrix(x, self.weight.k()).with_kinds(kinds);
         if let Some(inputs) = inputs {
             inputs[self.place].add(x);
         }
@@ -68,7 +68,7 @@ pub(super) struct PackedLayer {
 pub(super) struct Workspace {
     /// Start of each sequence, then the end of the last one.
     pub(super) starts: Vec<usize>,
-    /// `[N]`: see [`kinds`](super::calibration::kinds).
+    /// `[N]`: see [`token_kinds`](super::calibration::token_kinds).
     pub(super) kinds: Vec<u8>,
     /// `[N, H]`: input and output of a layer.
     pub(super) hidden: Vec<f32>,
@@ -125,7 +125,7 @@ impl PackedLayer {
             place += 1;
             PackedLinear { weight, bias, place: place - 1 }
         };
-        let parts = weights.layer(i, linear)?;
+        let parts = weights.read_layer(i, linear)?;
         let kind = architecture.layers[i];
         let is_gated = architecture.feed_forward != FeedForward::Plain;
         Ok(Self {
@@ -200,14 +200,15 @@ impl PackedLayer {
             if is_on {
                 let [first, end] =
                     [part, part + 1].map(|part| tokens.min(part * steps / parts * FEED_STEP));
-                self.feed(workspace, first * width..end * width);
+                self.feed_forward(workspace, first * width..end * width);
             }
             is_on
         })
     }
 
-    /// Computes what follows attention for some rows of `workspace.hidden`, given by their values.
-    fn feed(&self, workspace: &mut Workspace, values: Range<usize>) {
+    /// Computes what follows attention for the rows that are `values` of `workspace.hidden`: the
+    /// output map, the feed-forward block, and their sums and norms.
+    fn feed_forward(&self, workspace: &mut Workspace, values: Range<usize>) {
         let Layer { attention_output, attention_norm, intermediate, output, output_norm, .. } =
             &self.parts;
         let Workspace { kinds, hidden, context, normed, sums, ungated, inner, products, .. } =
@@ -216,7 +217,7 @@ impl PackedLayer {
         let kinds = &kinds[values.start / width..values.end / width];
         let (hidden, context) = (&mut hidden[values.clone()], &context[values]);
 
-        let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+        let tail = |bias| Epilogue::BiasResidual(bias, matrix(hidden, width));
         let attended = attention_output.apply((context, kinds), tail, sums, products);
         let states: &[f32] = if self.pre_norm {
             hidden.copy_from_slice(attended);
@@ -241,7 +242,7 @@ impl PackedLayer {
                 inner
             }
         };
-        let tail = |bias| Epilogue::BiasResidual(bias, view(hidden, width));
+        let tail = |bias| Epilogue::BiasResidual(bias, matrix(hidden, width));
         let fed = output.apply((inner, kinds), tail, sums, products);
         if self.pre_norm {
             hidden.copy_from_slice(fed);
@@ -251,10 +252,12 @@ impl PackedLayer {
     }
 }
 
+/// Writes the layer norm of the rows of `x` to `out`.
 pub(super) fn normalise(norm: &NormWeights, x: &[f32], out: &mut [f32]) {
     layer_norm(Isa::detect(), x, &norm.gamma, &norm.beta, norm.eps, out);
 }
 
-fn view(values: &[f32], width: usize) -> Matrix<'_> {
+/// Returns `values` as rows of `width` values.
+fn matrix(values: &[f32], width: usize) -> Matrix<'_> {
     Matrix::new(values, values.len() / width, width, width)
 }

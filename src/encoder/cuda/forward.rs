@@ -58,6 +58,7 @@ impl Rows {
 }
 
 impl Arena {
+    /// Allocates memory on `device` for batches of up to `tokens` rows.
     pub(super) fn new(device: &Device, shape: &ModelShape, tokens: usize) -> Result<Self> {
         const PURPOSE: &str = "the states of a batch";
         let states = |width: usize| device.alloc(tokens * width, PURPOSE);
@@ -117,7 +118,7 @@ impl Product {
     const ALL: [Self; 4] =
         [Self::QueryKeyValue, Self::AttentionOutput, Self::Intermediate, Self::Output];
 
-    /// Returns the norm that follows the product and its residual sum, if they follow.
+    /// Returns the norm that follows the product and its residual sum, if one does.
     fn norm(self, layer: &DeviceLayer) -> Option<&Norm> {
         match self {
             Self::QueryKeyValue | Self::Intermediate => None,

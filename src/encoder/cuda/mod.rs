@@ -6,9 +6,8 @@
 //!    └────────── result ──────┴─────────────────┘
 //! ```
 //!
-//! A batch is computed with a fixed number of rows, the smallest of
-//! [`polysift_kernels::cuda::BUCKETS`] that holds it, so that the forward pass can be recorded once
-//! and launched as a whole.
+//! A batch is computed with the rows of the smallest of [`polysift_kernels::cuda::BUCKETS`] that
+//! holds it, so that the forward pass can be recorded once and launched as a whole.
 //!
 //! Invariants: a caller gets the result of its own batch, whichever GPU computed it. If a GPU
 //! fails, another one computes its batches; a batch that fails twice is an error.
@@ -215,6 +214,7 @@ impl Encoder for CudaEncoder {
     }
 }
 
+/// Returns the error for a model or setting that no kernel supports.
 fn unsupported(reason: String) -> Error {
     CudaError::Unsupported(reason).into()
 }

@@ -21,6 +21,7 @@ pub(super) struct ModelShape {
 }
 
 impl ModelShape {
+    /// Returns the limits of token ids and positions; of the length only with rotary positions.
     pub(super) fn limits(&self) -> Limits {
         let Architecture { vocab_size, positions, max_tokens, .. } = self.architecture;
         let max_tokens = (positions == Positions::None).then_some(max_tokens);
@@ -48,7 +49,7 @@ impl DeviceModel {
         let weights = Weights::open(files, architecture)?;
         let new_norm = |read: &NormWeights| Norm::new(stream, &read.gamma, &read.beta, read.eps);
         let EmbeddingWeights { words: table, positions, norm: mut before, final_norm } =
-            weights.embedding()?;
+            weights.read_embedding()?;
         let norm = new_norm(&before)?;
         let rounded = Vec::<bf16>::from_f32_slice;
         let mut words = Vec::with_capacity(architecture.vocab_size * architecture.width);
@@ -63,12 +64,12 @@ impl DeviceModel {
         };
         let mut layers: Vec<DeviceLayer> = Vec::with_capacity(architecture.layers.len());
         for i in 0..architecture.layers.len() {
-            let read = weights.layer(i, |read| read)?;
+            let read = weights.read_layer(i, |read| read)?;
             let own = read.attention_norm.as_ref().unwrap_or(&before);
             let (of_attention, of_feed_forward) =
                 if architecture.pre_norm { (own, &read.output_norm) } else { (&before, own) };
-            let query_key_value = linear(read.query_key_value, bound(of_attention))?;
-            let intermediate = linear(read.intermediate, bound(of_feed_forward))?;
+            let query_key_value = linear(read.query_key_value, norm_bound(of_attention))?;
+            let intermediate = linear(read.intermediate, norm_bound(of_feed_forward))?;
             let context = context_bound(&query_key_value);
             let inner = inner_bound(&intermediate, architecture.feed_forward);
             layers.push(DeviceLayer {
@@ -100,7 +101,8 @@ impl DeviceModel {
     }
 }
 
-fn bound(NormWeights { gamma, beta, .. }: &NormWeights) -> Bound<'_> {
+/// Bounds the rows that leave this norm.
+fn norm_bound(NormWeights { gamma, beta, .. }: &NormWeights) -> Bound<'_> {
     Bound::Normalised { gamma, beta }
 }
 
@@ -110,7 +112,7 @@ fn context_bound(query_key_value: &Linear) -> Bound<'static> {
     Bound::Within(bounds[bounds.len() / 3 * 2..].iter().copied().fold(0.0, f32::max))
 }
 
-/// Bounds what enters the last map of a layer.
+/// Bounds the input of a layer's last map: the activated outputs, times the gate if there is one.
 fn inner_bound(intermediate: &Linear, feed_forward: FeedForward) -> Bound<'static> {
     let bounds = intermediate.bounds();
     let (activated, gate) = bounds.split_at(bounds.len() / 2);

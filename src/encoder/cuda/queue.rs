@@ -31,6 +31,7 @@ impl BatchJob {
         (Self { batch, bucket, has_failed: false, reply }, result)
     }
 
+    /// Sends `result` to the caller that waits.
     pub(super) fn answer(self, result: BatchResult) {
         // The caller waits for it, unless its thread has panicked.
         let _ = self.reply.send(result);
@@ -81,6 +82,7 @@ impl Queue {
         state.jobs.pop_front()
     }
 
+    /// Makes [`Self::take`] return `None`, to callers without a limit, once no job is left.
     pub(super) fn close(&self) {
         lock(&self.state).closed = true;
         self.changed.notify_all();

@@ -12,20 +12,15 @@ const POLL: Duration = Duration::from_micros(100);
 
 /// The [`SLOTS`] slots of a GPU, and the source of their batches.
 pub(super) trait Work {
-    type Job;
     type Error;
 
-    /// Returns the next batch; `None` if none comes within `limit` or, without a limit, at all.
-    fn take(&mut self, limit: Option<Duration>) -> Option<Self::Job>;
+    /// Starts the next batch in a free slot. Returns false if none comes within `limit` or, without
+    /// a limit, at all.
+    fn start(&mut self, slot: usize, limit: Option<Duration>) -> Result<bool, Self::Error>;
 
-    /// Starts `job` in a free slot.
-    fn start(&mut self, slot: usize, job: Self::Job) -> Result<(), Self::Error>;
-
-    /// Returns true if the batch of a slot is done, or the slot has none.
-    fn is_done(&self, slot: usize) -> Result<bool, Self::Error>;
-
-    /// Waits for the batch of a slot, if there is one, and answers it.
-    fn finish(&mut self, slot: usize) -> Result<(), Self::Error>;
+    /// Answers the batch of a busy slot, which is then free, if it is done or after a wait if
+    /// `waits`. Returns false if the slot stays busy.
+    fn finish(&mut self, slot: usize, waits: bool) -> Result<bool, Self::Error>;
 }
 
 /// Runs until there are no more batches. A result goes to its caller immediately, because the
@@ -35,25 +30,19 @@ pub(super) fn run<W: Work>(work: &mut W) -> Result<(), W::Error> {
     let mut busy: Vec<usize> = Vec::with_capacity(SLOTS);
     loop {
         for slot in std::mem::take(&mut busy) {
-            if work.is_done(slot)? {
-                work.finish(slot)?;
-            } else {
+            if !work.finish(slot, false)? {
                 busy.push(slot);
             }
         }
-        let free = (0..SLOTS).find(|slot| !busy.contains(slot));
-        let Some(slot) = free else {
+        let Some(slot) = (0..SLOTS).find(|slot| !busy.contains(slot)) else {
             // The slot that started first ends first.
-            work.finish(busy.remove(0))?;
+            work.finish(busy.remove(0), true)?;
             continue;
         };
-        match work.take((!busy.is_empty()).then_some(POLL)) {
-            Some(job) => {
-                work.start(slot, job)?;
-                busy.push(slot);
-            }
-            None if busy.is_empty() => return Ok(()),
-            None => {}
+        if work.start(slot, (!busy.is_empty()).then_some(POLL))? {
+            busy.push(slot);
+        } else if busy.is_empty() {
+            return Ok(());
         }
     }
 }
@@ -112,37 +101,35 @@ mod tests {
     }
 
     impl Work for Model {
-        type Job = ();
         type Error = Infallible;
 
-        fn take(&mut self, limit: Option<Duration>) -> Option<()> {
-            self.take_before(limit.map_or(f64::INFINITY, |limit| self.now + limit.as_secs_f64()))
-        }
-
-        fn start(&mut self, slot: usize, (): ()) -> Result<(), Infallible> {
+        fn start(&mut self, slot: usize, limit: Option<Duration>) -> Result<bool, Infallible> {
             assert!(self.ends[slot].is_none(), "the slot is free");
+            let until = limit.map_or(f64::INFINITY, |limit| self.now + limit.as_secs_f64());
+            if self.take_before(until).is_none() {
+                return Ok(false);
+            }
             self.now += PACK;
             if self.end > 0.0 {
                 self.idle += (self.now - self.end).max(0.0);
             }
             self.end = self.end.max(self.now) + self.duration;
             self.ends[slot] = Some(self.end);
-            Ok(())
+            Ok(true)
         }
 
-        fn is_done(&self, slot: usize) -> Result<bool, Infallible> {
-            Ok(self.ends[slot].is_none_or(|end| end <= self.now))
-        }
-
-        /// Waits for the batch of a slot, if there is one, and answers it.
-        fn finish(&mut self, slot: usize) -> Result<(), Infallible> {
-            if let Some(end) = self.ends[slot].take() {
-                if end > self.now {
-                    self.now = end + WAKE;
+        fn finish(&mut self, slot: usize, waits: bool) -> Result<bool, Infallible> {
+            assert!(self.ends[slot].is_some(), "the slot is busy");
+            let end = self.ends[slot].unwrap_or_default();
+            if end > self.now {
+                if !waits {
+                    return Ok(false);
                 }
-                self.arrivals.push(self.now + self.pause);
+                self.now = end + WAKE;
             }
-            Ok(())
+            self.ends[slot] = None;
+            self.arrivals.push(self.now + self.pause);
+            Ok(true)
         }
     }
 

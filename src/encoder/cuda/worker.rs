@@ -81,21 +81,17 @@ impl DeviceWorker {
 }
 
 impl Work for DeviceWorker {
-    type Job = BatchJob;
     type Error = CudaError;
 
-    fn take(&mut self, limit: Option<Duration>) -> Option<BatchJob> {
-        self.queue.take(limit)
-    }
-
-    fn start(&mut self, slot: usize, job: BatchJob) -> Result<()> {
-        let Self { slots, stream, arena, model, instructions, .. } = self;
+    fn start(&mut self, slot: usize, limit: Option<Duration>) -> Result<bool> {
+        let Self { slots, stream, arena, model, instructions, queue } = self;
+        let Some(job) = queue.take(limit) else { return Ok(false) };
         let BatchSlot { buckets, result, job: running } = &mut slots[slot];
         let BatchJob { batch, bucket, .. } = &*running.insert(job);
         let place = BUCKETS.partition_point(|rows| rows < bucket);
         let state = &mut buckets[place];
         let kind = model.shape.architecture.positions;
-        let positions = (0..batch.num_sequences()).flat_map(|i| kind.of(batch.sequence(i)));
+        let positions = (0..batch.num_sequences()).flat_map(|i| kind.table_rows(batch.sequence(i)));
         state.staged.put(stream, &batch.input_ids, positions, &batch.cu_seqlens)?;
         if let Some(graph) = &state.graph {
             graph.launch()?;
@@ -109,22 +105,20 @@ impl Work for DeviceWorker {
                 |stream: &Stream| forward(stream, model, instructions, &state.staged, arena);
             state.graph = Some(stream.record(record)?);
         }
-        Ok(())
+        Ok(true)
     }
 
-    fn is_done(&self, slot: usize) -> Result<bool> {
-        let BatchSlot { result, job, .. } = &self.slots[slot];
-        Ok(job.is_none() || result.is_ready()?)
-    }
-
-    fn finish(&mut self, slot: usize) -> Result<()> {
+    fn finish(&mut self, slot: usize, waits: bool) -> Result<bool> {
         let BatchSlot { result, job, .. } = &mut self.slots[slot];
-        let Some(running) = job else { return Ok(()) };
+        if !waits && !result.is_ready()? {
+            return Ok(false);
+        }
+        let Some(running) = job else { return Ok(true) };
         let own = running.batch.num_sequences() * self.model.shape.architecture.width;
         let values = result.values()?[..own].to_vec();
         if let Some(job) = job.take() {
             job.answer(Ok(values));
         }
-        Ok(())
+        Ok(true)
     }
 }

@@ -46,13 +46,14 @@ impl Softmax {
         self.sums[..rows].fill([0.0; WORDS]);
     }
 
+    /// Finds each row's largest score among those that [`raise_lanes`] has seen.
     pub(super) fn find_largest(&mut self) {
         for (largest, lanes) in self.largest.iter_mut().zip(&self.lanes[..self.rows]) {
             *largest = lanes.iter().fold(f32::NEG_INFINITY, |a, &b| if b > a { b } else { a });
         }
     }
 
-    /// Returns the factor that divides the weights of each row by their sum.
+    /// Returns the factor that divides the weights of each row by their sum, once all are made.
     pub(super) fn inverse_sums(&self) -> [f32; MR] {
         let mut inverses = [0.0; MR];
         for (inverse, lanes) in inverses.iter_mut().zip(&self.sums[..self.rows]) {
@@ -63,8 +64,8 @@ impl Softmax {
 }
 
 vectorized! {
-    /// Raises the largest scores of the rows to those in `scores`; NaN is ignored.
-    pub(super) fn raise(scores: &[CacheLine], softmax: &mut Softmax) {
+    /// Raises the largest scores in the lanes of the rows to those in `scores`; NaN is ignored.
+    pub(super) fn raise_lanes(scores: &[CacheLine], softmax: &mut Softmax) {
         let rows = scores.chunks_exact(scores.len() / softmax.rows);
         for (scores, lanes) in rows.zip(&mut softmax.lanes) {
             // Only values in registers, converted to floats before the comparison, are vectorised.
@@ -113,6 +114,7 @@ pub(super) fn weigh_bf16(
 }
 
 vectorized! {
+    /// Does what [`weigh_bf16`] does, without an instruction that rounds.
     fn weigh_bf16_by_integers(
         scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax,
     ) {
@@ -196,7 +198,7 @@ pub(super) fn weigh_f16(
 ) {
     assert!(isa.units.fp16, "the CPU multiplies f16");
     // SAFETY: it has AVX512-FP16, which includes AVX-512F.
-    unsafe { x86::weigh(scores, weights, softmax) };
+    unsafe { x86::weigh_f16(scores, weights, softmax) };
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -234,8 +236,13 @@ mod x86 {
         });
     }
 
+    /// Like [`weigh_f32`](super::weigh_f32), with f16 twice in a word and a shorter polynomial.
     #[target_feature(enable = "avx512f")]
-    pub(super) fn weigh(scores: &[CacheLine], weights: &mut [CacheLine], softmax: &mut Softmax) {
+    pub(super) fn weigh_f16(
+        scores: &[CacheLine],
+        weights: &mut [CacheLine],
+        softmax: &mut Softmax,
+    ) {
         let (scale, lowest) =
             (_mm512_set1_ps(softmax.scale), _mm512_set1_ps(LOWEST / softmax.scale));
         let round = _mm512_set1_ps(ROUND);

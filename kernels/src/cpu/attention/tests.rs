@@ -178,7 +178,7 @@ fn what_is_not_finite_stays_visible() {
             let mut head = repeating(40);
             head.values[part * head.head_size] = bad;
             for isa in Isa::available() {
-                let native = own(isa, precision) == precision;
+                let native = product_precision(isa, precision) == precision;
                 let result = head.attention(isa, precision);
                 let affected = &result[..head.head_size];
                 assert!(!native || !affected.iter().all(|v| v.is_finite()), "{bad} in {part}");

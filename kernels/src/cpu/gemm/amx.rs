@@ -44,9 +44,8 @@ struct Config {
     rows: [u8; 16],
 }
 
-/// Defines a micro-kernel of `$rows` rows from the code that zeroes the sums, resumes them, adds a
-/// step of 16 units of k, and stores the sums. Each step also prefetches lines of the next
-/// micro-panel of B.
+/// Defines a micro-kernel of `$rows` rows from the code that zeroes, resumes and stores the sums
+/// and adds a step of 16 units of k, which also prefetches lines of the next micro-panel of B.
 macro_rules! kernel {
     ($name:ident, $rows:literal, [$($zero:expr),*], [$($resume:expr),*], [$($step:expr),*], [$($store:expr),*]) => {
         /// # Safety

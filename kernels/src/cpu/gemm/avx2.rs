@@ -173,7 +173,7 @@ pub(super) fn in_fours(panel: &[CacheLine], columns: &mut [CacheLine]) {
             let units = units.as_ptr().cast::<__m256i>();
             // SAFETY: a unit is 4 registers.
             let b = std::array::from_fn(|unit| unsafe { *units.add(4 * unit + column) });
-            for (fits, places) in paired(&b) {
+            for (fits, places) in pair_units(&b) {
                 pairs.push((fits, [group, places[0] | places[1] << 4], places.map(|i| b[i])));
             }
         }
@@ -197,12 +197,12 @@ pub(super) fn in_fours(panel: &[CacheLine], columns: &mut [CacheLine]) {
 /// Returns pairs of the 16 units `b`, and whether the sums of the products of their four values
 /// with any X fit 16 bits. Units that fit few others are paired first.
 #[target_feature(enable = "avx2")]
-fn paired(b: &[__m256i; WORDS]) -> Vec<(bool, [usize; 2])> {
+fn pair_units(b: &[__m256i; WORDS]) -> Vec<(bool, [usize; 2])> {
     let sums = b.map(|b| sums_by_sign(b));
     let mut partners = [0u16; WORDS];
     for j in 0..WORDS {
         for i in 0..j {
-            if fits(sums[i], sums[j]) {
+            if fit_together(sums[i], sums[j]) {
                 partners[i] |= 1 << j;
                 partners[j] |= 1 << i;
             }
@@ -223,8 +223,7 @@ fn paired(b: &[__m256i; WORDS]) -> Vec<(bool, [usize; 2])> {
     pairs
 }
 
-/// Returns the sums of neighbouring bytes in 16 bits: of positive ones, and of negative ones
-/// negated.
+/// Returns the sums of neighbouring positive bytes, and of negated negative ones, in 16 bits.
 #[inline]
 #[target_feature(enable = "avx2")]
 fn sums_by_sign(b: __m256i) -> [__m256i; 2] {
@@ -237,7 +236,7 @@ fn sums_by_sign(b: __m256i) -> [__m256i; 2] {
 /// the units by sign.
 #[inline]
 #[target_feature(enable = "avx2")]
-fn fits(x: [__m256i; 2], y: [__m256i; 2]) -> bool {
+fn fit_together(x: [__m256i; 2], y: [__m256i; 2]) -> bool {
     let most = _mm256_set1_epi16((i32::from(i16::MAX) / X_MAX) as i16);
     let exceeds = [0, 1].map(|sign| _mm256_cmpgt_epi16(_mm256_add_epi16(x[sign], y[sign]), most));
     let exceeds = _mm256_or_si256(exceeds[0], exceeds[1]);

@@ -136,8 +136,7 @@ macro_rules! add {
 add!(f32_add, __m512, _mm512_load_ps, _mm512_add_ps, _mm512_store_ps);
 add!(int8_add, __m512i, _mm512_load_si512, _mm512_add_epi32, _mm512_store_si512);
 
-/// Adds the f16 sums to C in f32, or writes them if they are the `FIRST`. The call reads a copy:
-/// `sums` can stay in registers.
+/// Adds f16 sums to C in f32, or writes the `FIRST`, from a copy: `sums` stay in registers.
 ///
 /// # Safety
 /// `args` has `ROWS` rows of 64 columns.

@@ -4,10 +4,10 @@ use std::ops::Range;
 
 use super::kernel::Kernel;
 use super::micro_kernel::{MicroTile, NR, WORDS};
-use super::pack_a::QuantisedRow;
 use super::pack_b::PackedMatrix;
 use crate::cpu::gelu::gelu_scalar;
 use crate::cpu::isa::vectorized;
+use crate::cpu::precision::Quantisation;
 use crate::{Matrix, MatrixMut};
 
 /// Operation on a value of the product before it is written.
@@ -78,7 +78,7 @@ vectorized! {
     pub(super) fn apply(
         columns: &EpilogueColumns<'_>,
         sums: &MicroTile,
-        quantised: &[QuantisedRow],
+        quantised: &[(Quantisation, usize)],
         c: &mut MatrixMut<'_>,
         rows: Range<usize>,
     ) {
@@ -106,20 +106,21 @@ const BIAS: u8 = 1;
 const GELU: u8 = 2;
 const RESIDUAL: u8 = 3;
 
+/// Writes rows as [`apply`] does, with the epilogue and the type of sums known to the compiler.
 #[inline(always)]
 fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
     columns: &EpilogueColumns<'_>,
     sums: &MicroTile,
-    quantised: &[QuantisedRow],
+    quantised: &[(Quantisation, usize)],
     c: &mut MatrixMut<'_>,
     rows: Range<usize>,
 ) {
     let (sums, _) = sums.0.as_chunks::<WORDS>();
     let sums = sums.chunks_exact(columns.nr / WORDS);
     for ((i, row), sums) in rows.enumerate().zip(sums) {
-        let row_of_a = if INT8 { quantised[i] } else { QuantisedRow::default() };
+        let (row_of_a, kind) = if INT8 { quantised[i] } else { Default::default() };
         let of_mean = match columns.int8 {
-            Some(b) if INT8 => b.products_of_mean(row_of_a.kind, columns.first),
+            Some(b) if INT8 => b.products_of_mean(kind, columns.first),
             _ => &[[0.0; WORDS]; NR / WORDS][..],
         };
         let residual = match columns.epilogue {
@@ -146,11 +147,12 @@ fn apply_rows<const EPILOGUE: u8, const INT8: bool>(
     }
 }
 
+/// Computes 16 values; in int8, `row` and `of_mean` are the row's quantisation and mean product.
 #[inline(always)]
 fn apply_line<const EPILOGUE: u8, const INT8: bool>(
     columns: &LineOfColumns,
     sums: &[u32; WORDS],
-    (row, of_mean): (QuantisedRow, &[f32; WORDS]),
+    (row, of_mean): (Quantisation, &[f32; WORDS]),
     residual: &[f32; WORDS],
     to: &mut [f32; WORDS],
 ) {

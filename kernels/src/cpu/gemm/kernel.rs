@@ -33,14 +33,14 @@ pub(crate) enum Variant {
     Int8Sums,
     /// Like [`Variant::Int8`], but 128 is subtracted from the integers of A.
     Int8Signed,
-    /// Like [`Variant::Int8`], in blocks of two words of two rows of A, or columns of B; B is
-    /// rearranged.
+    /// Like [`Variant::Int8`], rearranged to blocks of two words of two rows of A or columns of B.
     Int8Blocks,
     /// Like [`Variant::Bf16`], in blocks as in [`Variant::Int8Blocks`].
     Bf16Blocks,
 }
 
 impl Variant {
+    /// Returns the number of values of k in a word.
     pub(crate) fn k_per_unit(self) -> usize {
         match self {
             Self::F32(_) | Self::F16 => 1,
@@ -63,6 +63,7 @@ impl Variant {
         0
     }
 
+    /// Returns true if A and B are in blocks of two words of two rows or columns.
     pub(super) fn is_in_blocks(self) -> bool {
         matches!(self, Self::Int8Blocks | Self::Bf16Blocks)
     }
@@ -97,6 +98,7 @@ const KC_AMX: usize = 128;
 const KC_SUMS: usize = 192;
 
 impl Kernel {
+    /// Returns the fastest kernel; without units for `precision`, one for rounded values in f32.
     pub(crate) fn new(isa: Isa, precision: Precision) -> Self {
         let (variant, micro_kernels): (_, &'static [MicroKernel]) = match (precision, isa.level) {
             #[cfg(target_arch = "x86_64")]
@@ -178,6 +180,7 @@ impl Kernel {
         self.micro_kernels[height / self.row_step - 1]
     }
 
+    /// Returns the units of `k` values of k, padded to whole steps.
     pub(crate) fn units(self, k: usize) -> usize {
         k.div_ceil(self.variant.k_per_unit()).next_multiple_of(self.unit_step)
     }
@@ -235,9 +238,8 @@ impl Kernel {
             next: std::ptr::null(),
             fetches: 0,
         };
-        // SAFETY: the operands are as long as the arguments say (checked above), `c` has room and
-        // is aligned as lines are, and the CPU has the kernel's features because `self` was made
-        // from an `Isa` that has them.
+        // SAFETY: operands are as long as the arguments say and `c` has room (checked above), lines
+        // are aligned, and `self` was made from an `Isa` with the features that the kernel needs.
         unsafe { self.micro_kernel(rows)(&args) };
     }
 }

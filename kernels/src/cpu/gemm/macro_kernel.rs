@@ -1,6 +1,5 @@
-//! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. On CPUs
-//! that do not multiply bf16 and f16, B is unpacked to f32; for products by blocks it is
-//! rearranged.
+//! The micro-kernels over one micro-panel of B and a block of rows of A, then the epilogue. B is
+//! unpacked to f32 on CPUs that do not multiply bf16 or f16, and rearranged for products by blocks.
 
 use std::ops::Range;
 
@@ -23,8 +22,7 @@ pub struct GemmScratch {
     sums: Vec<MicroTile>,
 }
 
-/// Multiplies the packed rows of A in `scratch` with micro-panel `p` of `b`: computes the panel's
-/// `columns` of `rows` of `c`.
+/// Multiplies A in `scratch` with micro-panel `p` of `b` into `columns` of `rows` of `c`.
 pub(super) fn multiply(
     isa: Isa,
     kernel: Kernel,
@@ -146,6 +144,7 @@ vectorized! {
         }
     }
 
+    /// Writes the halves of the words of every second line as f32: the columns of two lines.
     fn unpack_f16(panel: &[CacheLine], unpacked: &mut [CacheLine]) {
         let (steps, _) = unpacked.as_chunks_mut::<PANEL_LINES>();
         for (line, step) in panel.iter().step_by(PANEL_LINES).zip(steps) {

@@ -14,8 +14,7 @@ pub(crate) const UNROLL: usize = 4;
 pub(crate) const MR: usize = 32;
 /// Maximum columns of a micro-tile.
 pub(super) const NR: usize = 64;
-/// Number of values of k whose products are summed before they are added to the total: the error
-/// grows with the length of a chain.
+/// Number of values of k whose products are summed apart: errors grow with the length of a chain.
 pub(crate) const CHAIN: usize = 128;
 
 /// One cache line; loads of a micro-panel must not straddle two.
@@ -45,8 +44,7 @@ impl MicroTile {
     expect(dead_code, reason = "only kernels for AVX-512 and AMX fetch")
 )]
 pub(crate) struct MicroKernelArgs {
-    /// `[units / 16, rows, 16]` words; the last group is padded. By blocks, the lines of two
-    /// rows are blocks of two words of either row.
+    /// `[units / 16, rows, 16]` words, padded; by blocks, two rows share blocks of two words.
     pub(super) a: *const u32,
     /// `[units, 32]` words; by blocks `[units / 2, 32, 2]`.
     pub(super) b: *const CacheLine,

@@ -1,13 +1,11 @@
-//! NEON micro-kernels: a panel in quarters, 8 rows x two registers of sums, or 6 pairs of rows x
-//! four (by blocks).
+//! NEON micro-kernels: quarters of a panel, 8 rows x 2 registers of sums, or by blocks 6 pairs x 4.
 //!
 //! A register of A holds four units of k of a row; its lanes are multiplied one after another.
 //!
 //! BFMMLA adds its products in pairs, rounds to odd and flushes numbers below 2⁻¹²⁶ to zero, so its
 //! bf16 sums differ from FMLA's. On CPUs without BFMMLA, bf16 is unpacked to f32.
 //!
-//! There are no kernels for SVE2: the vectors of Neoverse V2 (Grace) have 128 bits, as NEON's do,
-//! so SVE2 would take as many instructions.
+//! There are no kernels for SVE2: with vectors of 128 bits (Neoverse V2, Grace) it saves nothing.
 
 use std::arch::aarch64::{
     float16x8_t, float32x4_t, int32x4_t, uint32x4_t, vaddq_f32, vaddq_s32, vcvt_f32_f16,

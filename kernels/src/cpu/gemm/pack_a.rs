@@ -7,8 +7,8 @@ use super::micro_kernel::{CacheLine, WORDS};
 use super::pack_b::Channels;
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
-    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, interleaved, pairs, range_with_zero,
-    to_bf16, to_f16, to_integers,
+    Quantisation, bf16_bits, bf16_value, f16_bits, f16_value, pack_interleaved, pack_pairs,
+    range_with_zero, to_bf16, to_f16, to_integers,
 };
 use crate::{Isa, Matrix, Precision};
 
@@ -16,19 +16,9 @@ use crate::{Isa, Matrix, Precision};
 #[derive(Debug, Default)]
 pub(crate) struct PackedRows {
     pub(crate) lines: Vec<CacheLine>,
-    /// For int8 only.
-    pub(super) rows: Vec<QuantisedRow>,
+    /// For int8 only: how each row is quantised, and the kind of its mean, which was subtracted.
+    pub(super) rows: Vec<(Quantisation, usize)>,
     row: RowBuffers,
-}
-
-/// Quantisation of a row in int8.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct QuantisedRow {
-    pub(super) scale: f32,
-    /// The integer that represents 0.
-    pub(super) zero: i32,
-    /// Index of the mean that was subtracted.
-    pub(super) kind: usize,
 }
 
 /// A row before it is written to a micro-panel: compilers vectorise long loops.
@@ -70,19 +60,19 @@ impl PackedRows {
                 let (values, kind) = (a.row(row_of_a), a.kind(row_of_a));
                 match variant {
                     Variant::F32(Precision::F32 | Precision::Int8) => {
-                        copy(values, lines[used..end].iter_mut().skip(i).step_by(height));
+                        copy_row(values, lines[used..end].iter_mut().skip(i).step_by(height));
                         continue;
                     }
-                    Variant::F32(Precision::Bf16) => rounded_to_bf16(isa, values, &mut row.words),
-                    Variant::F32(Precision::F16) => rounded_to_f16(isa, values, &mut row.words),
+                    Variant::F32(Precision::Bf16) => round_to_bf16(isa, values, &mut row.words),
+                    Variant::F32(Precision::F16) => round_to_f16(isa, values, &mut row.words),
                     Variant::Bf16 | Variant::Bf16Blocks => {
                         to_bf16(isa, values, &mut row.halves);
-                        pairs(isa, &row.halves, &mut row.words);
+                        pack_pairs(isa, &row.halves, &mut row.words);
                     }
                     Variant::F16 => {
                         let halves = &mut row.halves[..values.len()];
-                        to_f16(isa, values, halves);
-                        interleaved(isa, halves, halves, &mut row.words);
+                        to_f16(values, halves);
+                        pack_interleaved(isa, halves, halves, &mut row.words);
                     }
                     Variant::Int8
                     | Variant::Int8Sums
@@ -92,16 +82,16 @@ impl PackedRows {
                         let centred = &mut row.centred[..values.len()];
                         let mut range = [0.0; 2];
                         centre(isa, values, mean, &channels.factors, centred, &mut range);
-                        let quantisation = Quantisation::asymmetric(range);
+                        let mut quantisation = Quantisation::asymmetric(range);
                         to_integers(isa, quantisation, centred, &mut row.bytes);
-                        let Quantisation { scale, zero, .. } = quantisation;
                         let is_signed = variant == Variant::Int8Signed;
                         let (flip, shift) = if is_signed { (0x8080_8080, 128) } else { (0, 0) };
                         for (word, bytes) in row.words.iter_mut().zip(row.bytes.as_chunks().0) {
                             *word = u32::from_le_bytes(*bytes) ^ flip;
                         }
                         // The zero point shifts by 128, as the integers do.
-                        rows.push(QuantisedRow { scale, zero: zero - shift, kind });
+                        quantisation.zero -= shift;
+                        rows.push((quantisation, kind));
                     }
                 }
                 if variant.is_in_blocks() {
@@ -118,7 +108,8 @@ impl PackedRows {
     }
 }
 
-fn copy<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut CacheLine>) {
+/// Copies a row of f32 into `lines`; the last one is padded with zeros.
+fn copy_row<'a>(values: &[f32], mut lines: impl Iterator<Item = &'a mut CacheLine>) {
     let (whole, rest) = values.as_chunks::<WORDS>();
     for (values, line) in whole.iter().zip(&mut lines) {
         line.0 = values.map(f32::to_bits);
@@ -158,13 +149,15 @@ impl RowBuffers {
 }
 
 vectorized! {
-    fn rounded_to_bf16(values: &[f32], words: &mut [u32]) {
+    /// Writes each value as the f32 that is the nearest bf16.
+    fn round_to_bf16(values: &[f32], words: &mut [u32]) {
         for (word, &value) in words.iter_mut().zip(values) {
             *word = bf16_value(bf16_bits(value)).to_bits();
         }
     }
 
-    fn rounded_to_f16(values: &[f32], words: &mut [u32]) {
+    /// Writes each value as the f32 that is the nearest f16.
+    fn round_to_f16(values: &[f32], words: &mut [u32]) {
         for (word, &value) in words.iter_mut().zip(values) {
             *word = f16_value(f16_bits(value)).to_bits();
         }

@@ -7,7 +7,8 @@ use super::kernel::{Kernel, Variant};
 use super::micro_kernel::{CacheLine, PANEL_LINES, WORDS};
 use crate::cpu::isa::vectorized;
 use crate::cpu::precision::{
-    Quantisation, X_MAX, interleaved, pairs, range_with_zero, to_bf16, to_f16, to_integers,
+    Quantisation, X_MAX, pack_interleaved, pack_pairs, range_with_zero, to_bf16, to_f16,
+    to_integers,
 };
 use crate::cpu::rows::linear_f64;
 use crate::{Isa, Matrix, Precision};
@@ -72,7 +73,7 @@ impl PackedMatrix {
             squares.iter_mut().zip(row).for_each(|(sum, w)| *sum += f64::from(*w).powi(2));
         }
         let deviations = deviations.iter().map(|deviation| f64::from(*deviation).powi(2));
-        let (x, w) = (bounded(deviations.collect()), bounded(squares));
+        let (x, w) = (raise_small(deviations.collect()), raise_small(squares));
         // Square roots, unlike powers, have the same bits everywhere.
         let scale = |(x, w): (f64, f64)| {
             let (x, w) = (x.sqrt().sqrt().sqrt(), w.sqrt().sqrt());
@@ -112,18 +113,18 @@ impl PackedMatrix {
                 let count = UNITS.min(units - first);
                 for (i, words) in columns.0.iter_mut().enumerate() {
                     let column = p * PANEL_LINES * WORDS + i;
-                    let rows = self.precision.panel() / (PANEL_LINES * WORDS);
+                    let rows = self.precision.panel_columns() / (PANEL_LINES * WORDS);
                     (rows * column..rows * (column + 1)).for_each(|row| weights.fetch_after(row));
                     let words = &mut words[..count];
                     words.fill(0);
                     match precision {
-                        Precision::F32 => f32_words(weights, column, first, words),
-                        Precision::Bf16 => bf16_words(isa, weights, column, first, words),
-                        Precision::F16 => f16_words(isa, weights, column, first, words),
+                        Precision::F32 => pack_f32(weights, column, first, words),
+                        Precision::Bf16 => pack_bf16(isa, weights, column, first, words),
+                        Precision::F16 => pack_f16(isa, weights, column, first, words),
                         Precision::Int8 => {
                             let Some(&of_row) = quantisations.get(column) else { continue };
                             let row = weights.row(column);
-                            let sum = int8_words(isa, of_row, row, first, words);
+                            let sum = pack_int8(isa, of_row, row, first, words);
                             self.sums[column] += sum;
                         }
                     }
@@ -177,12 +178,12 @@ impl PackedMatrix {
                         Some(odd) => to_bf16(isa, odd, &mut halves[1]),
                         None => halves[1].fill(0),
                     }
-                    interleaved(isa, &halves[0], &halves[1], &mut words);
+                    pack_interleaved(isa, &halves[0], &halves[1], &mut words);
                 }
                 (Precision::F16, Some(row)) => {
                     halves[0].resize(self.outputs.next_multiple_of(2), 0);
-                    to_f16(isa, row, &mut halves[0][..self.outputs]);
-                    pairs(isa, &halves[0], &mut words);
+                    to_f16(row, &mut halves[0][..self.outputs]);
+                    pack_pairs(isa, &halves[0], &mut words);
                 }
                 (_, Some(row)) => {
                     for (word, value) in words.iter_mut().zip(row) {
@@ -228,9 +229,9 @@ impl PackedMatrix {
         assert!(self.k <= 1 << 16, "int8 sums of {} steps do not fit 32 bits", self.k);
         let mut bytes = vec![0; self.k.next_multiple_of(2 * WORDS)];
         let rows: Vec<_> =
-            (0..self.outputs).map(|j| of_weights(isa, weights.row(j), &mut bytes)).collect();
+            (0..self.outputs).map(|j| quantise_row(isa, weights.row(j), &mut bytes)).collect();
         self.scales.extend(rows.iter().map(|row| row.scale));
-        self.scales.resize(self.panels() * self.precision.panel(), 0.0);
+        self.scales.resize(self.panels() * self.precision.panel_columns(), 0.0);
         self.sums.resize(self.scales.len(), 0);
         // There is one kind of rows, with mean 0.
         self.channels.means.resize(self.k, 0.0);
@@ -240,7 +241,7 @@ impl PackedMatrix {
     }
 
     fn panels(&self) -> usize {
-        self.outputs.div_ceil(self.precision.panel())
+        self.outputs.div_ceil(self.precision.panel_columns())
     }
 
     /// Returns the units of k, padded with zeros to whole AMX tiles.
@@ -266,9 +267,8 @@ impl PackedMatrix {
     }
 }
 
-/// Returns `squares`, each at least a millionth of their mean; all 1 if there is no finite mean
-/// above 0.
-fn bounded(squares: Vec<f64>) -> Vec<f64> {
+/// Raises `squares` to a millionth of their mean at least; all are 1 without a finite mean above 0.
+fn raise_small(squares: Vec<f64>) -> Vec<f64> {
     let mean = squares.iter().sum::<f64>() / squares.len() as f64;
     if !(mean.is_finite() && mean > 0.0) {
         return vec![1.0; squares.len()];
@@ -276,10 +276,10 @@ fn bounded(squares: Vec<f64>) -> Vec<f64> {
     squares.into_iter().map(|square| square.max(1e-6 * mean)).collect()
 }
 
-/// Returns the quantisation of a row of weights with which the sum of the products of two neighbours
-/// with integers up to [`X_MAX`] fits 16 bits. `bytes` are whole groups of 32 for the row; those
-/// after the row are zeros.
-fn of_weights(isa: Isa, row: &[f32], bytes: &mut [u8]) -> Quantisation {
+/// Returns the quantisation of a row of weights with which the sum of the products of two
+/// neighbours with integers up to [`X_MAX`] fits 16 bits. `bytes` are whole groups of 32 for the
+/// row; those after the row are zeros.
+fn quantise_row(isa: Isa, row: &[f32], bytes: &mut [u8]) -> Quantisation {
     let [low, high] = range_with_zero(row);
     let mut largest = if high > -low { high } else { -low };
     loop {
@@ -311,32 +311,32 @@ vectorized! {
 }
 
 /// Writes the units of output `column` from `first` on into `words`, which are zeros.
-fn f32_words(weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
-    for (word, value) in words.iter_mut().zip(part(weights, column, first, UNITS)) {
+fn pack_f32(weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+    for (word, value) in words.iter_mut().zip(row_part(weights, column, first, UNITS)) {
         *word = value.to_bits();
     }
 }
 
-/// Like [`f32_words`], with two values of k per word.
-fn bf16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
-    let values = part(weights, column, 2 * first, 2 * UNITS);
+/// Like [`pack_f32`], with two values of k per word.
+fn pack_bf16(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+    let values = row_part(weights, column, 2 * first, 2 * UNITS);
     let mut halves = [0; 2 * UNITS];
     to_bf16(isa, values, &mut halves);
-    pairs(isa, &halves, words);
+    pack_pairs(isa, &halves, words);
 }
 
-/// Like [`f32_words`], with outputs `2 · column` and `2 · column + 1` in a word.
-fn f16_words(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
+/// Like [`pack_f32`], with outputs `2 · column` and `2 · column + 1` in a word.
+fn pack_f16(isa: Isa, weights: Matrix<'_>, column: usize, first: usize, words: &mut [u32]) {
     let mut halves = [[0; UNITS]; 2];
     for (i, halves) in halves.iter_mut().enumerate() {
-        let values = part(weights, 2 * column + i, first, UNITS);
-        to_f16(isa, values, &mut halves[..values.len()]);
+        let values = row_part(weights, 2 * column + i, first, UNITS);
+        to_f16(values, &mut halves[..values.len()]);
     }
-    interleaved(isa, &halves[0], &halves[1], words);
+    pack_interleaved(isa, &halves[0], &halves[1], words);
 }
 
-/// Like [`f32_words`] for a row, four values of k per word; returns the sum of the integers.
-fn int8_words(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mut [u32]) -> i32 {
+/// Like [`pack_f32`] for a row, four values of k per word; returns the sum of the integers.
+fn pack_int8(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mut [u32]) -> i32 {
     let values = &row[(4 * first).min(row.len())..(4 * (first + UNITS)).min(row.len())];
     let mut bytes = [0; 4 * UNITS];
     to_integers(isa, how, values, &mut bytes);
@@ -347,7 +347,7 @@ fn int8_words(isa: Isa, how: Quantisation, row: &[f32], first: usize, words: &mu
 }
 
 /// Returns up to `most` values of row `i` from `first`; none in the padding of a panel.
-fn part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
+fn row_part(weights: Matrix<'_>, i: usize, first: usize, most: usize) -> &[f32] {
     let row = weights.get(i).unwrap_or_default();
     let row = &row[first.min(row.len())..];
     &row[..most.min(row.len())]
