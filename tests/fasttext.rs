@@ -156,7 +156,7 @@ fn a_label_that_the_model_lacks_is_an_error_that_names_those_it_has() -> TestRes
 fn any_head_is_told_by_its_file() -> TestResult {
     let config = HeadConfig::default();
     let text = AnyHead::load(&file("words.bin"), "ft", &config, "_all")?;
-    assert!(text.is_of_texts() && text.as_embedding().is_none());
+    assert!(text.spec().kind.is_of_texts() && text.as_embedding().is_none());
     assert_eq!(text.spec().layer_sizes, [8, 2]);
     let heads = root().join("tests/golden/heads");
     let mlp = AnyHead::load(&heads.join("quality.safetensors"), "quality", &config, "_all")?;

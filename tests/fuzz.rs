@@ -160,7 +160,7 @@ fn lists() -> TestResult {
 fn card() -> TestResult {
     let model = root().join("tests/golden/fasttext/words.bin");
     let head = FastTextHead::load(&model, "quality", &HeadConfig::default(), "eng_Latn")?;
-    exercise(targets::card, &[serde_json::to_vec(head.card())?])
+    exercise(targets::card, &[serde_json::to_vec(&head.card)?])
 }
 
 #[test]

@@ -95,14 +95,14 @@ fn scores_agree_with_pytorch() -> Result<()> {
 #[test]
 fn presets_give_a_foreign_file_its_spec() -> Result<()> {
     let quality = Head::load(&golden("quality.safetensors"), "quality", &HeadConfig::default())?;
-    assert_eq!(quality.spec().layer_sizes, [768, 64, 1]);
-    assert_eq!(quality.spec().chunk, ChunkRule::First);
+    assert_eq!(quality.card.spec.layer_sizes, [768, 64, 1]);
+    assert_eq!(quality.card.spec.chunk, ChunkRule::First);
     let toxicity = Head::load(&golden("toxicity.safetensors"), "toxicity", &HeadConfig::default())?;
-    assert_eq!(toxicity.spec().layer_sizes, [48, 48, 2]);
-    assert_eq!((toxicity.spec().chunk, toxicity.spec().keep), (ChunkRule::Max, Keep::Below));
-    assert_eq!(toxicity.card().language, None);
+    assert_eq!(toxicity.card.spec.layer_sizes, [48, 48, 2]);
+    assert_eq!((toxicity.card.spec.chunk, toxicity.card.spec.keep), (ChunkRule::Max, Keep::Below));
+    assert_eq!(toxicity.card.language, None);
     let cosine = Head::load(&golden("cosine.safetensors"), "x", &HeadConfig::default())?;
-    assert_eq!(cosine.spec().layer_sizes, [96, 50]);
+    assert_eq!(cosine.card.spec.layer_sizes, [96, 50]);
     Ok(())
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn run(command: &HeadCommand, quiet: bool) -> Result<()> {
     if !quiet {
         let titles = ["file", "head", "language", "layers", "output", "chunk", "written"];
         let rows = heads.iter().map(|(path, (file, head))| {
-            let (spec, card) = (head.spec(), head.card());
+            let (spec, card) = (&head.card.spec, &head.card);
             let (file, path, language) =
                 (file.display(), path.display(), or_dash(card.language.as_ref()));
             let (layers, chunk) =
@@ -102,7 +102,7 @@ fn list_head_files(paths: &[PathBuf]) -> Result<Vec<PathBuf>> {
 
 /// Returns the path of `head` in the folder `out`: its language, without which there is an error.
 fn head_path(out: &Path, file: &Path, head: &Head) -> Result<PathBuf> {
-    let language = head.card().language.as_deref().ok_or_else(|| {
+    let language = head.card.language.as_deref().ok_or_else(|| {
         let reason = format!("{}: its name has no language", file.display());
         Error::config("--language", reason)
     })?;

@@ -39,8 +39,8 @@ impl FromStr for Rate {
 
     /// Parses a decimal (`0.1`) or a percentage (`10%`).
     fn from_str(text: &str) -> Result<Self, String> {
-        let percentage = text.strip_suffix('%').map(|number| units(number, MAX_DECIMALS - 2));
-        let units = percentage.unwrap_or_else(|| units(text, MAX_DECIMALS));
+        let percentage = text.strip_suffix('%').map(|number| parse_units(number, MAX_DECIMALS - 2));
+        let units = percentage.unwrap_or_else(|| parse_units(text, MAX_DECIMALS));
         let units = units.filter(|units| (1..=Self::ONE).contains(units));
         let needed = "a decimal above 0 and at most 1, or a percentage such as 10%, is needed";
         let wrong = || format!("`{text}` is not a rate; {needed}");
@@ -48,8 +48,8 @@ impl FromStr for Rate {
     }
 }
 
-/// Returns a decimal in units of 10^-`places`; `None` if it has more places, or is none.
-pub(super) fn units(decimal: &str, places: usize) -> Option<u64> {
+/// Parses a decimal without sign into units of 10^-`places`; `None` for more places or other text.
+pub(super) fn parse_units(decimal: &str, places: usize) -> Option<u64> {
     let (whole, decimals) = decimal.split_once('.').unwrap_or((decimal, ""));
     let has_digits = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
     let units =
@@ -72,7 +72,7 @@ impl Serialize for Rate {
 
 impl<'de> Deserialize<'de> for Rate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written(deserializer, "a rate above 0 and at most 1, such as 0.1 or \"10%\",")
+        number_or_text(deserializer, "a rate above 0 and at most 1, such as 0.1 or \"10%\",")
     }
 }
 
@@ -91,7 +91,8 @@ impl FromStr for Budget {
             .find_map(|(suffix, exponent)| Some((text.strip_suffix(suffix)?, exponent)))
             .unwrap_or((text, 0));
         // TOML and the files of a run hold whole numbers up to i64::MAX.
-        let units = units(number, exponent).filter(|units| (1..=i64::MAX as u64).contains(units));
+        let units =
+            parse_units(number, exponent).filter(|units| (1..=i64::MAX as u64).contains(units));
         let needed = "a number above 0 is needed (below 2^63), as in 500000, 1.5M or 70B";
         let wrong = || format!("`{text}` is not a budget; {needed}");
         units.filter(|_| !number.starts_with('.')).map(Self).ok_or_else(wrong)
@@ -106,7 +107,7 @@ impl fmt::Display for Budget {
 
 impl<'de> Deserialize<'de> for Budget {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written(deserializer, "a budget as 500000 or \"70B\"")
+        number_or_text(deserializer, "a budget as 500000 or \"70B\"")
     }
 }
 
@@ -129,8 +130,8 @@ macro_rules! as_text {
 }
 pub(super) use as_text;
 
-/// Reads what is written as a number or as text; `needed` says what is allowed.
-pub(super) fn written<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+/// Reads a number, or text, and parses it as text; `needed` says in errors what is allowed.
+pub(super) fn number_or_text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
     deserializer: D,
     needed: &str,
 ) -> Result<T, D::Error> {
@@ -158,7 +159,7 @@ pub(super) fn one_or_many<'de, T: DeserializeOwned, D: Deserializer<'de>>(
 }
 
 /// Reads rates by head, as in `{ quality = [0.1, 0.33] }`; a single rate is a list of one.
-pub(super) fn by_head<'de, D: Deserializer<'de>>(
+pub(super) fn rates_by_head<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Option<BTreeMap<String, Vec<Rate>>>, D::Error> {
     #[derive(Deserialize)]

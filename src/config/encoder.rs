@@ -217,6 +217,7 @@ impl EncoderConfig {
         }
     }
 
+    /// Checks that the chosen device computes in the chosen precision.
     pub(super) fn check_device(&self) -> Result<()> {
         if !(self.needs_cpu() && self.needs_gpu()) {
             return Ok(());

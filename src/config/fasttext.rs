@@ -46,6 +46,7 @@ const UNSPACED: [&str; 28] = [
     "Tibt", "Hira",
 ];
 
+/// Returns true if a part of the language code `language` is in [`UNSPACED`].
 fn is_unspaced(language: &str) -> bool {
     language.split(['_', '-']).any(|part| UNSPACED.contains(&part))
 }
@@ -162,7 +163,7 @@ impl FastTextConfig {
 const LABEL: &str = "has to be `__label__` with a name after it, or a label of a model that is \
                      loaded, without white space";
 
-/// Returns true if a model can have `label`.
+/// Returns true if `label` has a name, behind the usual prefix if it `is_trained`.
 fn is_label(label: &str, is_trained: bool) -> bool {
     let rest =
         if is_trained { label.strip_prefix(LABEL_PREFIX).unwrap_or_default() } else { label };

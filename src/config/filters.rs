@@ -298,13 +298,14 @@ impl<'de> Deserialize<'de> for FilterConfig {
                     keys["kind"],
                     known.trim_start_matches("one of ")
                 )),
-                None => D::Error::custom(format!("`{wrong}`: {}", words::of_value(error.message()))),
+                None => D::Error::custom(format!("`{wrong}`: {}", words::explain(error.message()))),
             }
         })
     }
 }
 
 impl FilterConfig {
+    /// Reads a table `[filters.NAME]`; serde would not refuse unknown keys of a flattened enum.
     fn from_keys(mut own: toml::Table) -> Result<Self, toml::de::Error> {
         let when = own.remove("when").map(toml::Value::try_into).transpose()?;
         let action = own.remove("action").map(toml::Value::try_into).transpose()?;
@@ -355,7 +356,7 @@ impl FilterConfig {
         }
     }
 
-    /// Returns the URL column of the input, if the filter needs one.
+    /// Returns the URL column of the input (`url` by default), if the filter needs one.
     pub fn url_column(&self) -> Option<&str> {
         let (FilterKind::Urls(UrlsConfig { url, .. })
         | FilterKind::Robots(RobotsConfig { url, .. })
@@ -366,8 +367,17 @@ impl FilterConfig {
         Some(url.as_deref().unwrap_or("url"))
     }
 
+    /// Returns the first key with a value that is not allowed.
     pub(super) fn wrong(&self) -> Option<Wrong> {
-        self.wrong_action().or_else(|| match &self.kind {
+        if self.action == FilterAction::Flag && self.when.is_some() {
+            return Some(("when", "has no effect on a filter that only flags"));
+        }
+        if self.action == FilterAction::Cut
+            && !matches!(self.kind, FilterKind::Decontamination(_) | FilterKind::Repetition(_))
+        {
+            return Some(("action", "is `cut`, which is for decontamination and repetition"));
+        }
+        match &self.kind {
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::Words(_)
                 if self.lists().is_empty() =>
             {
@@ -379,21 +389,11 @@ impl FilterConfig {
             FilterKind::Repetition(repetition) => wrong_share("max_rate", repetition.max_rate),
             FilterKind::Embeddings(embeddings) => embeddings.wrong(),
             FilterKind::Ids(_) | FilterKind::Urls(_) | FilterKind::License(_) => None,
-        })
-    }
-
-    /// Returns what is wrong with `when` or `action`.
-    fn wrong_action(&self) -> Option<Wrong> {
-        let can_cut =
-            matches!(self.kind, FilterKind::Decontamination(_) | FilterKind::Repetition(_));
-        if self.action == FilterAction::Flag && self.when.is_some() {
-            return Some(("when", "has no effect on a filter that only flags"));
         }
-        (self.action == FilterAction::Cut && !can_cut)
-            .then_some(("action", "is `cut`, which is for decontamination and repetition"))
     }
 }
 
+/// Returns what is wrong with `share`, the value of `key`, if it is set.
 fn wrong_share(key: &'static str, share: Option<f64>) -> Option<Wrong> {
     let is_share = share.is_none_or(|share| (0.0..=1.0).contains(&share));
     (!is_share).then_some((key, "is no share; 0 to 1 are allowed"))

@@ -95,6 +95,7 @@ impl HeadOutput {
         matches!(self, Self::Sigmoid | Self::SigmoidOf(_) | Self::Class(_))
     }
 
+    /// Returns true if the score needs exactly one output.
     fn is_single(self) -> bool {
         matches!(self, Self::Sigmoid | Self::Raw)
     }
@@ -440,6 +441,7 @@ impl HeadConfig {
         self.references.unwrap_or(8192)
     }
 
+    /// Checks the settings of the head called `name`, without those of other heads.
     pub(super) fn check(&self, name: &str) -> Result<()> {
         let place = format!("heads.{name}");
         let set = self.check_keys(&place)?;
@@ -478,6 +480,7 @@ impl HeadConfig {
         Err(Error::config(format!("{place}.{key}"), reason))
     }
 
+    /// Returns the first mistake in what the head is made from; `set` are the keys that are set.
     fn wrong_source(&self, set: &toml::Table) -> Option<Wrong> {
         let of_texts = self.kind.is_of_texts();
         if self.kind == HeadKind::Column && self.score.is_none() {
@@ -496,6 +499,7 @@ impl HeadConfig {
         }
     }
 
+    /// Returns the first mistake in the loss, the labels and the languages of the samples.
     fn wrong_labels(&self) -> Option<Wrong> {
         if self.training.loss.is_some() && self.kind != HeadKind::Mlp {
             Some(("training.loss", "is for MLPs; the kinds `logistic` and `ridge` have theirs"))
@@ -522,6 +526,7 @@ impl HeadConfig {
         }
     }
 
+    /// Returns the first mistake in the output and the widths of the layers.
     fn wrong_output(&self, name: &str) -> Option<Wrong> {
         let output = self.output(name);
         let is_linear = matches!(self.kind, HeadKind::Logistic | HeadKind::Ridge);
@@ -552,6 +557,7 @@ impl HeadConfig {
         Some(("output", reason))
     }
 
+    /// Returns the first mistake in the settings of the training.
     fn wrong_training(&self, name: &str) -> Option<Wrong> {
         let (t, output) = (&self.training, self.output(name));
         let is_rate = t.learning_rate.is_none_or(|rate| rate > 0.0 && rate.is_finite())

@@ -102,6 +102,7 @@ impl LanguageSource {
         }
     }
 
+    /// Checks language codes, names of columns and the threshold.
     pub(super) fn check(&self) -> Result<()> {
         let codes: Vec<&String> = match self {
             Self::Fixed(code) => vec![code],
@@ -110,13 +111,12 @@ impl LanguageSource {
                 return Err(Error::config("input.language.threshold", reason));
             }
             Self::Model { labels, .. } => labels.values().collect(),
-            Self::Column { column, script_column } => {
-                if column.is_empty() || script_column.as_deref() == Some("") {
-                    return Err(Error::config("input.language", "has a column without a name"));
-                }
-                return Ok(());
+            Self::Column { column, script_column }
+                if column.is_empty() || script_column.as_deref() == Some("") =>
+            {
+                return Err(Error::config("input.language", "has a column without a name"));
             }
-            Self::Path => return Ok(()),
+            Self::Column { .. } | Self::Path => Vec::new(),
         };
         if let Some(code) = codes.into_iter().find(|code| !is_language_code(code)) {
             let reason = format!("`{code}` is not {LANGUAGE_CODE}");

@@ -56,7 +56,6 @@ pub use selection::{
     FixedThreshold, LanguageConfig, LanguageThresholds, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE,
     REFINE_RISK_DIVISOR, REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
-
 pub use training::{Checkpoint, Loss, Negatives, TrainingConfig};
 
 use polysift_base::error::{Error, Result};
@@ -169,12 +168,12 @@ impl RunConfig {
 
     /// Parses `run.toml`, which flags may still complete; errors name `origin` and the line.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))
+        toml::from_str(text).map_err(|e| Error::config(origin, words::explain_file_error(&e)))
     }
 
     /// Reads settings from a table without [checking](Self::check) them.
     pub fn from_table(table: toml::Table) -> Result<Self, String> {
-        table.try_into().map_err(|e: toml::de::Error| words::of_value(e.message()))
+        table.try_into().map_err(|e: toml::de::Error| words::explain(e.message()))
     }
 
     /// Returns true if the run embeds texts.
@@ -411,7 +410,7 @@ impl RunConfig {
     }
 
     /// Checks `selection.weight` and the names of `[languages.*]`, and that heads with thresholds are
-    /// defined, and in `order` unless it is empty.
+    /// defined, and once in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(
@@ -432,8 +431,12 @@ impl RunConfig {
             Err(Error::config(key, reason))
         };
         let order = &self.selection.order;
-        for head in order {
+        for (i, head) in order.iter().enumerate() {
             known("selection.order".into(), head)?;
+            if order[..i].contains(head) {
+                let reason = format!("names the head `{head}` twice");
+                return Err(Error::config("selection.order", reason));
+            }
         }
         // `_default` sorts before every language, so its own mistakes are reported under its name.
         for language in self.languages.keys() {
@@ -602,5 +605,18 @@ mod tests {
     fn a_threshold_by_an_undefined_head_is_refused() {
         let error = RunConfig::from_toml("[languages._default]\nremoval={tox=0.05}", "run.toml");
         assert!(error.is_err_and(|e| e.to_string().contains("`tox`")));
+    }
+
+    #[test]
+    fn an_order_names_each_head_with_a_threshold_once() {
+        let order = |heads: &str| {
+            let heads_of = "[heads]\na={path='a'}\nb={path='b'}\nc={path='c'}\n";
+            let kept = "[languages._default]\nretention={a=0.1}\nremoval={b=0.1}\n";
+            let settings = format!("{heads_of}{kept}[selection]\norder=[{heads}]");
+            RunConfig::from_toml(&settings, "run.toml").map_err(|e| e.to_string())
+        };
+        assert!(order("'a','c','b'").is_ok());
+        assert!(order("'a','c'").is_err_and(|e| e.contains("does not name the head `b`")));
+        assert!(order("'a','b','a'").is_err_and(|e| e.contains("names the head `a` twice")));
     }
 }

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
-use super::amounts::{MAX_DECIMALS, units, written};
+use super::amounts::{MAX_DECIMALS, number_or_text, parse_units};
 use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
 
@@ -176,7 +176,7 @@ impl FromStr for Epochs {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let wrong = || format!("`{text}` is not a number of epochs below 18 million, such as 2.37");
-        let units = units(text, MAX_DECIMALS).filter(|units| *units > 0);
+        let units = parse_units(text, MAX_DECIMALS).filter(|units| *units > 0);
         let units = units.filter(|_| !text.starts_with('.'));
         units.map(|units| Self { number: Rate { units } }).ok_or_else(wrong)
     }
@@ -184,7 +184,7 @@ impl FromStr for Epochs {
 
 impl<'de> Deserialize<'de> for Epochs {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        written(deserializer, "a number of epochs, such as 2.37,")
+        number_or_text(deserializer, "a number of epochs, such as 2.37,")
     }
 }
 
@@ -197,8 +197,8 @@ impl std::fmt::Display for Epochs {
 impl MixConfig {
     /// Parses and checks `mix.toml`; `origin` names it in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
-        let mut config: Self =
-            toml::from_str(text).map_err(|e| Error::config(origin, words::of_file(&e)))?;
+        let mut config: Self = toml::from_str(text)
+            .map_err(|e| Error::config(origin, words::explain_file_error(&e)))?;
         for (place, source) in config.sources.iter_mut().enumerate() {
             if source.name.is_empty() {
                 source.name = format!("source-{}", place + 1);
@@ -208,6 +208,7 @@ impl MixConfig {
         Ok(config)
     }
 
+    /// Checks each source, and that their amounts go together.
     fn check(&self) -> Result<()> {
         if self.tokenizer.is_some() == self.count.is_some() {
             let reason = "one of `tokenizer` and `count` has to say what counts as tokens";
@@ -228,7 +229,7 @@ impl MixConfig {
             }
         }
         let shares: Vec<Rate> = self.sources.iter().filter_map(|source| source.share).collect();
-        let sum = sum(&shares);
+        let sum = sum_units(&shares);
         let (key, reason) = match (shares.len(), self.tokens) {
             (0, None) => return Ok(()),
             (0, Some(_)) => ("tokens", "is for shares; the sources have no `share`".to_owned()),
@@ -245,8 +246,8 @@ impl MixConfig {
     }
 }
 
-/// Returns the sum in units of 10^-[`MAX_DECIMALS`].
-fn sum<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
+/// Returns the sum of `rates` in units of 10^-[`MAX_DECIMALS`], at most `u64::MAX`.
+fn sum_units<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
     rates.into_iter().map(|rate| rate.units).fold(0, u64::saturating_add)
 }
 
@@ -259,10 +260,11 @@ impl MixSource {
     /// Returns the share of the languages that [`MixSource::languages`] does not name.
     pub fn share_left(&self) -> Option<Rate> {
         // If the shares add up to 1, nothing is left.
-        let left = Rate::ONE.checked_sub(sum(self.languages.values()));
+        let left = Rate::ONE.checked_sub(sum_units(self.languages.values()));
         left.filter(|units| *units > 0).map(|units| Rate { units })
     }
 
+    /// Checks this source alone.
     fn check(&self) -> Result<()> {
         let amounts = [self.share.is_some(), self.tokens.is_some(), self.epochs.is_some()];
         if let Some(code) = self.languages.keys().find(|code| !is_language_code(code)) {
@@ -280,7 +282,7 @@ impl MixSource {
             ("weight", "does not go with `copies`")
         } else if self.min_tokens.unwrap_or(0) >= self.max_tokens.unwrap_or(u64::MAX) {
             ("max_tokens", "has to be above `min_tokens`")
-        } else if sum(self.languages.values()) > Rate::ONE {
+        } else if sum_units(self.languages.values()) > Rate::ONE {
             ("languages", "the shares add up to more than 1")
         } else if self.temperature.is_some() && !self.languages.is_empty() {
             ("temperature", "does not go with `languages`")

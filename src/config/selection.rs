@@ -31,7 +31,7 @@ const REFINE_RISK: f64 = 1e-4;
 pub struct LanguageConfig {
     /// Rates of documents to keep: those with the best scores of this head, exactly ⌈rate · n⌉ of n
     /// scored documents. A single rate may stand for a list of one.
-    #[serde(deserialize_with = "amounts::by_head")]
+    #[serde(deserialize_with = "amounts::rates_by_head")]
     pub retention: Option<BTreeMap<String, Vec<Rate>>>,
     /// Rate of documents to remove: those with the worst scores of this head, exactly ⌈rate · n⌉.
     pub removal: Option<BTreeMap<String, Rate>>,

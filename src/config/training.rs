@@ -117,6 +117,7 @@ impl Negatives {
         self.quantiles.map_or(wanted, |[low, high]| (wanted as f64 / (high - low)).ceil() as usize)
     }
 
+    /// Returns the first key with a value that is not allowed.
     pub(super) fn wrong(&self, is_of_texts: bool) -> Option<Wrong> {
         let is_range = |[low, high]: [f64; 2]| 0.0 <= low && low < high && high <= 1.0;
         let rounds = self.rounds();

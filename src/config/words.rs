@@ -3,12 +3,13 @@
 /// Minimum Jaro similarity of a suggested name to the unknown one, as in clap.
 const LEAST_LIKENESS: f64 = 0.7;
 
-/// Returns the message about a settings file, with the line.
-pub(super) fn of_file(error: &toml::de::Error) -> String {
-    error.to_string().replace(error.message(), &of_value(error.message()))
+/// Returns the message about a settings file, with the line, in the user's terms.
+pub(super) fn explain_file_error(error: &toml::de::Error) -> String {
+    error.to_string().replace(error.message(), &explain(error.message()))
 }
 
-pub(super) fn of_value(message: &str) -> String {
+/// Puts a message of the parser into the user's terms; returns it unchanged if its form is unknown.
+pub(super) fn explain(message: &str) -> String {
     let of_choices = ["wanted string or table", "invalid type: unit variant, expected string only"];
     if of_choices.contains(&message) {
         return "text in quotes is needed".to_owned();
@@ -16,13 +17,16 @@ pub(super) fn of_value(message: &str) -> String {
     let kinds = ["invalid type: ", "invalid value: "];
     let stripped = kinds.iter().find_map(|kind| message.strip_prefix(kind));
     match stripped.and_then(|rest| rest.rsplit_once(", expected ")) {
-        Some((found, expected)) => format!("is {}; {} is needed", seen(found), needed(expected)),
-        None => suggestion(message).unwrap_or_else(|| message.to_owned()),
+        Some((found, expected)) => {
+            format!("is {}; {} is needed", describe_found(found), describe_needed(expected))
+        }
+        None => suggest_name(message).unwrap_or_else(|| message.to_owned()),
     }
 }
 
 /// Adds a suggestion to the message about an unknown key or name: the most similar known one.
-fn suggestion(message: &str) -> Option<String> {
+/// Returns `None` for other messages, or if no known name is similar.
+fn suggest_name(message: &str) -> Option<String> {
     let names =
         message.strip_prefix("unknown field `").or(message.strip_prefix("unknown variant `"));
     let (wrong, known) = names?.split_once("`, expected ")?;
@@ -38,7 +42,8 @@ fn suggestion(message: &str) -> Option<String> {
     })
 }
 
-fn seen(found: &str) -> String {
+/// Returns the words for what serde found.
+fn describe_found(found: &str) -> String {
     let quoted = |kind: &str| found.strip_prefix(kind)?.split('`').next();
     match found {
         "map" => "a table".to_owned(),
@@ -51,7 +56,8 @@ fn seen(found: &str) -> String {
     }
 }
 
-fn needed(expected: &str) -> &str {
+/// Returns the words for what serde expected.
+fn describe_needed(expected: &str) -> &str {
     match expected {
         "a sequence" => "an array, as in [\"a\", \"b\"],",
         "a map" => "a table",

@@ -37,7 +37,7 @@ impl Loaded {
     /// Returns [`Error::Model`] if the head is for embeddings of another encoder or recipe.
     pub fn check_recipe(&self, recipe: &Recipe) -> Result<()> {
         let Some(head) = self.head.as_embedding() else { return Ok(()) };
-        let Some(provenance) = &head.card().provenance else { return Ok(()) };
+        let Some(provenance) = &head.card.provenance else { return Ok(()) };
         let (trained, digest) = (&provenance.encoder_digest, &recipe.model_digest);
         if !trained.is_empty() && trained != digest {
             let reason = format!(
@@ -105,7 +105,7 @@ impl Heads {
                     served => found.extend(served?),
                 }
             }
-            let mut of_texts = found.values().map(|loaded| loaded.head.is_of_texts());
+            let mut of_texts = found.values().map(|loaded| loaded.head.spec().kind.is_of_texts());
             if of_texts.next().is_some_and(|first| of_texts.any(|other| other != first)) {
                 let reason = "names a head of texts for one of embeddings, or the other way round";
                 return Err(Error::config(format!("heads.{name}.fallback"), reason));
@@ -138,7 +138,7 @@ impl Heads {
 
     /// Returns true if the heads `name` score texts.
     pub fn is_text(&self, name: &str) -> bool {
-        self.named(name).any(AnyHead::is_of_texts)
+        self.named(name).any(|head| head.spec().kind.is_of_texts())
     }
 
     /// Returns the head `name` if it scores rows; it then serves all languages.
@@ -236,8 +236,8 @@ impl Heads {
         let describe = |Loaded { head, .. }: &Loaded| {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
             match head {
-                AnyHead::FastText(head) => described["text"] = json!(head.text_spec()),
-                AnyHead::Row(head) => described["source"] = json!(head.source()),
+                AnyHead::FastText(head) => described["text"] = json!(head.scorer.spec),
+                AnyHead::Row(head) => described["source"] = json!(head.scorer),
                 AnyHead::Embedding(_) => {}
             }
             described
@@ -302,8 +302,8 @@ pub fn for_each_head(
         let path = head_file(run, name, config, language).filter(|path| path.is_file());
         let Some(path) = path else { continue };
         let head = AnyHead::load(&path, name, config, language)?;
-        of_texts |= head.is_of_texts();
-        of_embeddings |= !head.is_of_texts();
+        of_texts |= head.spec().kind.is_of_texts();
+        of_embeddings |= !head.spec().kind.is_of_texts();
         take(language, Loaded { path, head })?;
     }
     if of_texts && of_embeddings {

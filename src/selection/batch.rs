@@ -111,6 +111,7 @@ impl RankedDocument for ScoredDocument<'_> {
     }
 }
 
+/// The row `at` of a batch.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct BatchRow<'a> {
     pub(super) batch: &'a ScoreBatch<'a>,
@@ -123,7 +124,6 @@ impl RankedDocument for BatchRow<'_> {
         key.with_id(id, self.batch.ordinals.get(self.at).copied().unwrap_or_default())
     }
 
-    /// Returns the score by `head`, if there is one.
     fn scored(&self, head: usize) -> Option<DocumentScore> {
         let column = self.batch.heads.get(head)?;
         let (&logit, &score) = (column.logits.get(self.at)?, column.scores.get(self.at)?);

@@ -3,8 +3,8 @@
 //!
 //! The sample has the first floor(1,000,000 / F) scored rows, at least one, of each of the F input
 //! files, regardless of shards. The threshold is the quantile of these scores at 1 − rate (or at
-//! rate, see [`bound`]), interpolated linearly and bit by bit as in numpy. Scores strictly above it
-//! are kept (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
+//! rate, see [`quantile_bound`]), interpolated linearly and bit by bit as in numpy. Scores strictly
+//! above it are kept (`mlp.py`, `cs.py`), or strictly below it for heads whose low scores are good
 //! (`toxic_filter.py`). Rates count documents, whatever the weight. As in the reference, every
 //! threshold samples all scored documents, not the survivors of earlier ones.
 //!
@@ -24,12 +24,12 @@ use polysift_config::{Keep, Rate};
 /// Number of rows sampled over all files (`mlp.py`).
 const SAMPLE_ROWS: usize = 1_000_000;
 
-/// Keeps the good side of the fixed score, or of the quantile at each rate.
+/// Computes a fixed threshold, or the quantile at each rate, and counts what it keeps.
 pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     let threshold = view.threshold;
     let limit = match threshold.kind {
         ThresholdKind::Fixed(_) => 0,
-        _ => rows_per_file(view.corpus),
+        _ => sampled_rows_per_file(view.corpus),
     };
     let new = || {
         let sample = QuantileSample { limit, by_file: BTreeMap::new() };
@@ -64,7 +64,8 @@ pub(super) fn by_score(view: &View<'_>) -> Result<ThresholdReport> {
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
-fn rows_per_file(corpus: &dyn Corpus) -> usize {
+/// Returns how many scored rows at the beginning of each file are sampled.
+fn sampled_rows_per_file(corpus: &dyn Corpus) -> usize {
     let files: HashSet<usize> = (0..corpus.num_shards()).map(|shard| corpus.file(shard)).collect();
     (SAMPLE_ROWS / files.len().max(1)).max(1)
 }
@@ -77,6 +78,7 @@ struct QuantileSample {
 }
 
 impl QuantileSample {
+    /// Adds `scores` until the sample of `file` is full.
     fn add(&mut self, file: usize, scores: &[f32]) {
         let taken = self.by_file.entry(file).or_default();
         taken.extend_from_slice(&scores[..scores.len().min(self.limit - taken.len())]);
@@ -89,11 +91,12 @@ impl QuantileSample {
             return Ok(vec![Bound::Nothing; threshold.rates().len()]);
         }
         scores.sort_unstable_by(f32::total_cmp);
-        threshold.rates().iter().map(|rate| bound(&scores, threshold, *rate)).collect()
+        threshold.rates().iter().map(|rate| quantile_bound(&scores, threshold, *rate)).collect()
     }
 }
 
-fn bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
+/// Returns the bound at the quantile of the ascending `scores` for `rate`, which must be finite.
+fn quantile_bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
     // `q` is the share of the scores, counted from the lowest, that lies below the threshold.
     let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));
     let from_top = is_removal == (threshold.keep == Keep::Below);

@@ -44,6 +44,7 @@ impl Amount {
         self.merge(Self { num_documents: 1, weight });
     }
 
+    /// Subtracts `part`, which is a part of this amount.
     pub(super) fn without(self, part: Self) -> Self {
         let num_documents = self.num_documents - part.num_documents;
         Self { num_documents, weight: self.weight - part.weight }
@@ -81,13 +82,15 @@ impl KeyCounts {
         self.has_zero_weights |= weight == 0;
     }
 
-    pub(super) fn see_score(&mut self, digit: usize, score: f32) {
+    /// Raises the largest score of a cell to `score`, if scores are kept.
+    pub(super) fn raise_score(&mut self, digit: usize, score: f32) {
         if let Some(cell) = self.scores.get_mut(digit) {
             *cell = cell.max(score);
         }
     }
 
-    /// Returns the cell in which the running weight reaches `target`, and the sum before it.
+    /// Returns the cell in which the running weight reaches `target`, and the sum before it; `None`
+    /// if the weight of all cells is less.
     pub(super) fn reach(&self, target: u64) -> Option<(usize, Amount)> {
         let mut before = Amount::default();
         for (digit, &cell) in self.cells.iter().enumerate() {
@@ -105,6 +108,7 @@ impl KeyCounts {
         total
     }
 
+    /// Returns the largest score of a cell (zeros unsigned); `None` if scores are not kept.
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
         self.scores.get(digit).map(|score| score + 0.0) // zeros unsigned
     }
@@ -261,7 +265,7 @@ mod tests {
         let mut counts = KeyCounts::new(true);
         for &(digit, weight, score) in documents {
             counts.add(usize::from(digit), weight);
-            counts.see_score(usize::from(digit), score);
+            counts.raise_score(usize::from(digit), score);
         }
         counts
     }

@@ -3,6 +3,8 @@
 //! This module maps (logit, id, ordinal) to an unsigned key and splits the key into 16-bit digits.
 //! NaN has no place in the order; the caller excludes it.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 use twox_hash::XxHash3_64;
 
@@ -28,14 +30,12 @@ pub struct RankKey {
 }
 
 impl RankKey {
-    pub(super) const FIRST: Self = Self { logit: 0, id_hash: 0, ordinal: 0 };
-
     /// Returns the key of a logit, with tie-breaks of zero.
     pub fn of_logit(logit: f32, keep: Keep) -> Self {
         let bits = (logit + 0.0).to_bits(); // −0.0 + 0.0 is +0.0
         let ascending = if bits >> 31 == 1 { !bits } else { bits | 1 << 31 };
         let logit = if keep == Keep::Above { !ascending } else { ascending };
-        Self { logit, ..Self::FIRST }
+        Self { logit, id_hash: 0, ordinal: 0 }
     }
 
     /// Returns the key with the tie-breaks of a document.
@@ -51,49 +51,34 @@ impl RankKey {
     }
 
     /// Returns the key of the same document in the reversed order (worst first).
-    pub(super) fn reversed(self) -> Self {
+    #[must_use]
+    pub fn reversed(self) -> Self {
         Self { logit: !self.logit, id_hash: !self.id_hash, ordinal: !self.ordinal }
     }
 
-    /// Returns digit number `level`, most significant first.
-    pub(super) fn digit(self, level: usize) -> usize {
-        let (word, place) = match level {
-            0..ID_LEVEL => (u64::from(self.logit) << 32, level),
-            ID_LEVEL..ORDINAL_LEVEL => (self.id_hash, level - ID_LEVEL),
-            _ => (self.ordinal, level - ORDINAL_LEVEL),
+    /// Returns the first of the digits.
+    pub(super) fn first_digit(self) -> usize {
+        (self.logit >> 16) as usize
+    }
+
+    /// Returns the digits, most significant first.
+    pub(super) fn digits(self) -> [u16; LEVELS] {
+        let ties = u128::from(self.id_hash) << 64 | u128::from(self.ordinal);
+        std::array::from_fn(|level| match level.checked_sub(ID_LEVEL) {
+            Some(place) => (ties >> (112 - 16 * place)) as u16,
+            None => (self.logit >> (16 - 16 * level)) as u16,
+        })
+    }
+
+    /// Returns the last key whose digits begin with `prefix`.
+    pub(super) fn last_with(prefix: &[u16]) -> Self {
+        let digit = |level: usize| prefix.get(level).copied().unwrap_or(u16::MAX);
+        let word = |levels: Range<usize>| {
+            levels.fold(0, |word: u64, level| word << 16 | u64::from(digit(level)))
         };
-        (word >> (48 - 16 * place)) as usize & (RADIX - 1)
+        let (id_hash, ordinal) = (word(ID_LEVEL..ORDINAL_LEVEL), word(ORDINAL_LEVEL..LEVELS));
+        Self { logit: word(0..ID_LEVEL) as u32, id_hash, ordinal }
     }
-
-    /// Sets the digit at `level` of a prefix, whose digits from `level` on are zero.
-    pub(super) fn with_digit(mut self, level: usize, digit: usize) -> Self {
-        let at = |place: usize| (digit as u64) << (48 - 16 * place);
-        match level {
-            0..ID_LEVEL => self.logit |= (at(level) >> 32) as u32,
-            ID_LEVEL..ORDINAL_LEVEL => self.id_hash |= at(level - ID_LEVEL),
-            _ => self.ordinal |= at(level - ORDINAL_LEVEL),
-        }
-        self
-    }
-
-    /// Returns this key with the digits from `level` on set to zero.
-    pub(super) fn prefix(self, level: usize) -> Self {
-        Self {
-            logit: self.logit & (top_digits(level.min(ID_LEVEL)) >> 32) as u32,
-            id_hash: self.id_hash & top_digits(level.saturating_sub(ID_LEVEL)),
-            ordinal: self.ordinal & top_digits(level.saturating_sub(ORDINAL_LEVEL)),
-        }
-    }
-
-    /// Returns the last key that shares the digits before `level` with this prefix.
-    pub(super) fn last_of_prefix(self, level: usize) -> Self {
-        self.reversed().prefix(level).reversed()
-    }
-}
-
-/// Returns a word whose first `count` digits are all ones.
-fn top_digits(count: usize) -> u64 {
-    !u64::MAX.checked_shr(16 * count as u32).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -131,11 +116,17 @@ mod tests {
         #[test]
         fn digits_rebuild_the_key(logit: u32, id_hash: u64, ordinal: u64, level in 0..=LEVELS) {
             let key = RankKey { logit, id_hash, ordinal };
-            let rebuilt =
-                (0..level).fold(RankKey::FIRST, |k, l| k.with_digit(l, key.digit(l)));
-            prop_assert_eq!(rebuilt, key.prefix(level));
-            prop_assert_eq!(key.prefix(level).last_of_prefix(level).prefix(level), rebuilt);
-            prop_assert!(rebuilt <= key && key <= rebuilt.last_of_prefix(level));
+            let digits = key.digits();
+            prop_assert_eq!(RankKey::last_with(&digits), key);
+            prop_assert_eq!(key.first_digit(), usize::from(digits[0]));
+            let (last, first) = (
+                RankKey::last_with(&digits[..level]),
+                RankKey::last_with(&digits[..level].iter().map(|d| !d).collect::<Vec<_>>()).reversed(),
+            );
+            for end in [first, last] {
+                prop_assert_eq!(&end.digits()[..level], &digits[..level]);
+            }
+            prop_assert!(first <= key && key <= last);
         }
     }
 }

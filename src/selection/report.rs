@@ -265,6 +265,7 @@ pub(super) fn split_logits(thresholds: &[ThresholdReport]) -> Vec<(usize, f32)> 
 }
 
 impl Bound {
+    /// Returns the bound that keeps what is better than `score`, but not `score`.
     pub(super) fn strictly(keep: Keep, score: f64) -> Self {
         if keep == Keep::Above { Self::Above(score) } else { Self::Below(score) }
     }
@@ -309,6 +310,7 @@ impl Bound {
         }
     }
 
+    /// Returns the threshold on the score, if the bound is one.
     pub(super) fn score(&self) -> Option<f64> {
         match self {
             Self::Above(x) | Self::Below(x) | Self::AtLeast(x) | Self::AtMost(x) => Some(*x),
@@ -316,6 +318,7 @@ impl Bound {
         }
     }
 
+    /// Returns the place in the threshold's order, if the bound is one.
     pub(super) fn key(&self) -> Option<RankKey> {
         match self {
             Self::UpTo(key) | Self::Before(key) => Some(*key),

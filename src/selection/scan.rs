@@ -14,6 +14,7 @@ use polysift_base::error::{Error, Result};
 /// Number of shard groups per thread, which evens out shards of different sizes.
 const GROUPS_PER_THREAD: usize = 4;
 
+/// The corpus as one threshold sees it.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) corpus: &'a dyn Corpus,
@@ -40,6 +41,7 @@ pub(super) struct Candidates<'a> {
 }
 
 impl<'a> Candidates<'a> {
+    /// Returns the weight of candidate `i`.
     pub(super) fn weight(&self, i: usize) -> u64 {
         self.weights.map_or(1, |weights| weights[i])
     }
@@ -137,9 +139,10 @@ impl Gathered {
 }
 
 impl View<'_> {
-    /// Visits the candidates of the rows of the scanned shards. `ties` restricts them to candidates with one of these
-    /// logits (others may be among them); only these have ids then. Candidates come in the order of
-    /// shards and rows, and each `A` counts consecutive shards, which are merged in order.
+    /// Visits the candidates among the rows of the scanned shards. `ties` restricts them to
+    /// candidates with one of these logits (others may be among them); only these have ids then.
+    /// Candidates come in the order of shards and rows, and each `A` counts consecutive shards,
+    /// which are merged in order.
     pub(super) fn pass<A: Merge + Send>(
         &self,
         ties: Option<&[f32]>,
@@ -212,6 +215,7 @@ impl View<'_> {
         Ok((range.map(|_| histogram), counted))
     }
 
+    /// Returns the number of selections so far: one before the first threshold.
     pub(super) fn num_before(&self) -> usize {
         self.done.last().map_or(1, |report| report.outcomes.len())
     }

@@ -25,10 +25,10 @@ const MAX_GUESSED: usize = 16;
 pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
     let takes_worst = matches!(view.threshold.kind, ThresholdKind::Remove(_));
     let order = Order { keep: view.threshold.keep, takes_worst };
-    let guess = guess(view, order)?;
+    let guess = guess_slots(view, order)?;
     let First { survey, candidates, mut searches, counts, bins, guessed } =
         First::scan(view, order, &guess)?;
-    descend(&mut searches, 0, &Slots::all(view), &counts)?;
+    descend_all(&mut searches, &Slots::all(view), &counts)?;
 
     // The second digit completes the logit. It needs a second scan unless it was guessed.
     let open = Slots::open(&searches);
@@ -41,34 +41,35 @@ pub(super) fn by_rank(view: &View<'_>) -> Result<ThresholdReport> {
         _ => {
             let (scores, counts) = view.histogram(
                 &survey,
-                || open.counts(1),
-                |counts, candidates| order.count(1, &open, counts, candidates),
+                || open.new_counts(),
+                |counts, candidates| order.count_all(&open, counts, candidates),
             )?;
             (scores, counts, &open)
         }
     };
-    descend(&mut searches, 1, counted, &counts)?;
+    descend_all(&mut searches, counted, &counts)?;
 
     // If the boundary falls among equal logits, each digit of hash and ordinal takes one more scan
     // over the documents with that logit.
-    for level in ID_LEVEL..LEVELS {
+    for _ in ID_LEVEL..LEVELS {
         let open = Slots::open(&searches);
         if open.slots.is_empty() {
             break;
         }
-        let logit = |slot: &Slot| order.oriented(slot.prefix).logit(order.keep);
+        let logit = |slot: &Slot| order.orient(RankKey::last_with(&slot.prefix)).logit(order.keep);
         let logits: Vec<f32> = open.slots.iter().map(logit).collect();
         let counts = view.pass(
             Some(&logits),
-            || open.counts(level),
-            |counts, candidates| order.count(level, &open, counts, candidates),
+            || open.new_counts(),
+            |counts, candidates| order.count_all(&open, counts, candidates),
         )?;
-        descend(&mut searches, level, &open, &counts)?;
+        descend_all(&mut searches, &open, &counts)?;
     }
-    let found = searches.into_iter().map(|search| search.found(order, &candidates));
+    let found = searches.into_iter().map(|search| search.into_found(order, &candidates));
     Ok(view.report(&survey, scores, &candidates, found))
 }
 
+/// Results of the scan for the first digit.
 struct First {
     survey: Survey,
     /// One amount per selection so far.
@@ -83,16 +84,17 @@ struct First {
 }
 
 impl First {
+    /// Scans the corpus, and starts a search for each selection after the threshold.
     fn scan(view: &View<'_>, order: Order, guess: &Slots) -> Result<Self> {
         let all = Slots::all(view);
-        let new = || (all.counts(0), (Histogram::new(0.0, 1.0), guess.counts(1)));
+        let new = || (all.new_counts(), (Histogram::new(0.0, 1.0), guess.new_counts()));
         let (survey, counted) = view.survey(new, |(counts, (bins, guessed)), candidates| {
             candidates.for_each(|selection, logit, weight| {
-                counts[selection].add(order.key(logit).digit(0), weight);
+                counts[selection].add(order.key(logit).first_digit(), weight);
             });
             if !guess.slots.is_empty() {
                 bins.add(candidates.scores);
-                order.count(1, guess, guessed, candidates);
+                order.count_all(guess, guessed, candidates);
             }
         })?;
         let (counts, (bins, guessed)) = counted;
@@ -115,8 +117,8 @@ impl First {
 /// Predicts from a sample of shards which slots the searches open after the first digit; none if a
 /// second scan is needed anyway (for a histogram of scores that are not probabilities), for a
 /// budget (a sample's share of it is unknown), or if there may be too many slots.
-fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
-    let nothing = Slots::of(std::iter::empty());
+fn guess_slots(view: &View<'_>, order: Order) -> Result<Slots> {
+    let nothing = Slots::distinct(std::iter::empty());
     let is_budget = matches!(view.threshold.kind, ThresholdKind::Budget(_));
     let is_small = view.corpus.num_shards() < GUESS_EVERY;
     if is_budget || !view.threshold.output.is_probability() || is_small {
@@ -126,7 +128,7 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
     let margin = first.survey.scored.weight / GUESS_MARGIN;
     let mut slots = Vec::new();
     for search in first.searches.iter().filter(|search| search.end.is_none()) {
-        let Slot { selection, .. } = search.slot;
+        let selection = search.slot.selection;
         let digit = |weight| first.counts[selection].reach(weight).map(|(digit, _)| digit);
         let from = digit(search.needed.saturating_sub(margin).max(1));
         let last = search.needed.saturating_add(margin);
@@ -135,12 +137,13 @@ fn guess(view: &View<'_>, order: Order) -> Result<Slots> {
         if slots.len() + (to - from) >= MAX_GUESSED {
             return Ok(nothing);
         }
-        let prefix = |digit| RankKey::FIRST.with_digit(0, digit);
-        slots.extend((from..=to).map(|digit| Slot { selection, prefix: prefix(digit) }));
+        let slot = |digit| Slot { selection, prefix: vec![digit as u16] };
+        slots.extend((from..=to).map(slot));
     }
-    Ok(Slots::of(slots.into_iter()))
+    Ok(Slots::distinct(slots.into_iter()))
 }
 
+/// The order in which a threshold takes documents.
 #[derive(Clone, Copy)]
 struct Order {
     keep: Keep,
@@ -151,24 +154,19 @@ struct Order {
 impl Order {
     /// Returns the key by which documents are taken, smallest first; tie-breaks are not set.
     fn key(self, logit: f32) -> RankKey {
-        self.oriented(RankKey::of_logit(logit, self.keep))
+        self.orient(RankKey::of_logit(logit, self.keep))
     }
 
-    fn oriented(self, key: RankKey) -> RankKey {
+    /// Turns a key of the threshold's order into one of this order, or back.
+    fn orient(self, key: RankKey) -> RankKey {
         if self.takes_worst { key.reversed() } else { key }
     }
 
-    /// Counts candidates by digit `level` in the slots that contain them.
-    fn count(
-        self,
-        level: usize,
-        open: &Slots,
-        counts: &mut [KeyCounts],
-        candidates: &Candidates<'_>,
-    ) {
+    /// Adds the candidates in the slots of `open` to `counts`, by the next digit of their keys.
+    fn count_all(self, open: &Slots, counts: &mut [KeyCounts], candidates: &Candidates<'_>) {
         for (i, &logit) in candidates.logits.iter().enumerate() {
             if open.may_hold(self.key(logit)) {
-                self.count_one(level, open, counts, candidates, i);
+                self.count_one(open, counts, candidates, i);
             }
         }
     }
@@ -177,33 +175,32 @@ impl Order {
     #[inline(never)]
     fn count_one(
         self,
-        level: usize,
         open: &Slots,
         counts: &mut [KeyCounts],
         candidates: &Candidates<'_>,
         i: usize,
     ) {
         let Some(alive) = candidates.alive(i) else { return };
-        let mut rank = RankKey::of_logit(candidates.logits[i], self.keep);
+        let (mut rank, level) = (RankKey::of_logit(candidates.logits[i], self.keep), open.level());
         if level >= ID_LEVEL {
             rank = candidates.row(i).tied(rank);
         }
-        let key = self.oriented(rank);
-        let (prefix, digit) = (key.prefix(level), key.digit(level));
+        let digits = self.orient(rank).digits();
+        let (prefix, digit) = (&digits[..level], usize::from(digits[level]));
         for (slot, counts) in open.slots.iter().zip(counts) {
             if slot.prefix == prefix && alive >> slot.selection & 1 == 1 {
                 counts.add(digit, candidates.weight(i));
-                counts.see_score(digit, candidates.scores[i]);
+                counts.raise_score(digit, candidates.scores[i]);
             }
         }
     }
 }
 
-/// A prefix of keys under which the documents of one selection are counted.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// The documents of one selection whose keys begin with the same digits.
+#[derive(Debug, Clone, PartialEq)]
 struct Slot {
     selection: usize,
-    prefix: RankKey,
+    prefix: Vec<u16>,
 }
 
 /// The search for the last document taken at one rate in one selection.
@@ -220,34 +217,36 @@ struct Search {
 }
 
 impl Search {
+    /// Starts a search, which ends at once if `needed` is 0 or more than the weight of
+    /// `candidates`.
     fn new(selection: usize, needed: u64, candidates: Amount) -> Self {
         let (end, taken) = match needed {
             0 => (Some(Bound::Nothing), Amount::default()),
             _ if needed > candidates.weight => (Some(Bound::All), candidates),
             _ => (None, Amount::default()),
         };
-        let slot = Slot { selection, prefix: RankKey::FIRST };
+        let slot = Slot { selection, prefix: Vec::new() };
         Self { slot, taken, needed, score: None, end }
     }
 
     /// Finds the next digit; returns `None` if the counted documents do not reach the target.
-    fn descend(&mut self, level: usize, counts: &KeyCounts) -> Option<()> {
+    fn descend(&mut self, counts: &KeyCounts) -> Option<()> {
         let (digit, before) = counts.reach(self.needed)?;
-        self.slot.prefix = self.slot.prefix.with_digit(level, digit);
+        self.slot.prefix.push(digit as u16);
         self.taken.merge(before);
         self.needed -= before.weight;
         self.score = self.score.or(counts.score(digit));
-        let logit_is_known = level + 1 >= ID_LEVEL;
-        let is_last = level + 1 == LEVELS;
-        if logit_is_known && (is_last || counts.takes_whole(digit, self.needed)) {
+        // With two digits the logit is known.
+        let level = self.slot.prefix.len();
+        if level >= ID_LEVEL && (level == LEVELS || counts.takes_whole(digit, self.needed)) {
             self.taken.merge(counts.cells[digit]);
-            self.end = Some(Bound::UpTo(self.slot.prefix.last_of_prefix(level + 1)));
+            self.end = Some(Bound::UpTo(RankKey::last_with(&self.slot.prefix)));
         }
         Some(())
     }
 
     /// Returns the bound, the score there and the amount kept; `candidates` is by selection.
-    fn found(self, order: Order, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
+    fn into_found(self, order: Order, candidates: &[Amount]) -> (Bound, Option<f32>, Amount) {
         let candidates = candidates[self.slot.selection];
         let kept = if order.takes_worst { candidates.without(self.taken) } else { self.taken };
         let bound = match (order.takes_worst, self.end.unwrap_or(Bound::Nothing)) {
@@ -260,6 +259,7 @@ impl Search {
     }
 }
 
+/// Distinct slots that are counted in one scan, with equally many digits.
 struct Slots {
     slots: Vec<Slot>,
     /// One bit per first digit: whether a slot has it.
@@ -267,49 +267,53 @@ struct Slots {
 }
 
 impl Slots {
+    /// Returns the slots of the searches that have not ended.
     fn open(searches: &[Search]) -> Self {
         let open = searches.iter().filter(|search| search.end.is_none());
-        Self::of(open.map(|search| search.slot))
+        Self::distinct(open.map(|search| search.slot.clone()))
     }
 
+    /// Returns one slot for each selection so far, with all of its documents.
     fn all(view: &View<'_>) -> Self {
         let selections = 0..view.num_before();
-        Self::of(selections.map(|selection| Slot { selection, prefix: RankKey::FIRST }))
+        Self::distinct(selections.map(|selection| Slot { selection, prefix: Vec::new() }))
     }
 
-    fn of(slots: impl Iterator<Item = Slot>) -> Self {
-        let mut distinct = Self { slots: Vec::new(), first_digits: vec![0; RADIX / 64] };
+    fn distinct(slots: impl Iterator<Item = Slot>) -> Self {
+        let mut found = Self { slots: Vec::new(), first_digits: vec![0; RADIX / 64] };
         for slot in slots {
-            if !distinct.slots.contains(&slot) {
-                distinct.slots.push(slot);
-                let digit = slot.prefix.digit(0);
-                distinct.first_digits[digit / 64] |= 1 << (digit % 64);
+            if !found.slots.contains(&slot) {
+                let digit = slot.prefix.first().copied().unwrap_or_default();
+                found.first_digits[usize::from(digit / 64)] |= 1 << (digit % 64);
+                found.slots.push(slot);
             }
         }
-        distinct
+        found
     }
 
-    fn counts(&self, level: usize) -> Vec<KeyCounts> {
-        self.slots.iter().map(|_| KeyCounts::new(level + 1 == ID_LEVEL)).collect()
+    /// Returns the number of digits of the slots, which is the index of the next one.
+    fn level(&self) -> usize {
+        self.slots.first().map_or(0, |slot| slot.prefix.len())
+    }
+
+    /// Makes empty counts by the next digit, one for each slot.
+    fn new_counts(&self) -> Vec<KeyCounts> {
+        self.slots.iter().map(|_| KeyCounts::new(self.level() + 1 == ID_LEVEL)).collect()
     }
 
     /// Returns true if a slot has the first digit of `key`.
     fn may_hold(&self, key: RankKey) -> bool {
-        let digit = key.digit(0);
+        let digit = key.first_digit();
         self.first_digits[digit / 64] >> (digit % 64) & 1 == 1
     }
 }
 
-/// Advances every unfinished search by one digit; `counts[i]` belongs to slot `i`.
-fn descend(
-    searches: &mut [Search],
-    level: usize,
-    slots: &Slots,
-    counts: &[KeyCounts],
-) -> Result<()> {
+/// Advances every search that has not ended by one digit. `counts[i]` belongs to slot `i`; fails if
+/// the corpus changed between scans.
+fn descend_all(searches: &mut [Search], slots: &Slots, counts: &[KeyCounts]) -> Result<()> {
     for search in searches.iter_mut().filter(|search| search.end.is_none()) {
         let at = slots.slots.iter().position(|slot| *slot == search.slot);
-        let reached = at.and_then(|at| search.descend(level, counts.get(at)?));
+        let reached = at.and_then(|at| search.descend(counts.get(at)?));
         let reason = "a scan found other documents than the scan before it";
         reached.ok_or_else(|| Error::shape("select", reason))?;
     }

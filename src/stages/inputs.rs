@@ -49,7 +49,7 @@ pub(crate) fn check_inputs(
         plan_thresholds(language, &thresholds, &specs, &config.selection.order)?;
     }
     let languages = planned_languages(config, plan);
-    LanguageIdentifier::of(&config.input)?;
+    LanguageIdentifier::load(&config.input)?;
     check_loaded(config, plan, languages.as_ref(), hub, stop)?;
     config.row_filters().try_for_each(|(name, filter)| open_filter(name, filter).map(drop))?;
     // If only some files lack a column, the stage reports it for each shard.

@@ -86,18 +86,16 @@ pub fn inspect_file(path: &Path, stop: &Stop) -> Result<Value> {
     if path.is_file() && is_model(path)? {
         let (model, digest) = FastTextModel::read(path)?;
         return Ok(json!({
-            "file": path.to_string_lossy(), "digest": digest, "dim": model.dim(),
-            "words": model.num_words(), "buckets": model.num_buckets(),
-            "word_ngrams": model.word_ngrams(), "labels": model.labels(),
-            "card": FastTextHead::card_of(path, &digest)?,
+            "file": path.to_string_lossy(), "digest": digest, "dim": model.settings.dim,
+            "words": model.dictionary.num_words, "buckets": model.settings.buckets,
+            "word_ngrams": model.settings.word_ngrams, "labels": model.labels(),
+            "card": FastTextHead::read_matching_card(path, &digest)?,
         }));
     }
     if path.extension().is_some_and(|e| HEAD_EXTENSIONS.iter().any(|known| e == *known)) {
         let head = Head::open(path)?;
-        return Ok(json!({
-            "file": path.to_string_lossy(), "spec": head.spec(), "digest": head.digest(),
-            "card": head.card(),
-        }));
+        let (spec, file) = (&head.card.spec, path.to_string_lossy());
+        return Ok(json!({"file": file, "spec": spec, "digest": head.digest, "card": head.card}));
     }
     let (file, mut reader) = open_rows(path)?;
     let schema = reader.schema.clone();

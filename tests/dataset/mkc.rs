@@ -383,7 +383,7 @@ fn a_head_is_trained_on_the_splits_of_the_dataset() -> TestResult {
         let head = work.path().join(format!("run/heads/quality/{language}.safetensors"));
         let head =
             polysift::head::Head::load(&head, "quality", &polysift::config::HeadConfig::default())?;
-        let training = head.card().training.clone().ok_or("no training")?;
+        let training = head.card.training.clone().ok_or("no training")?;
         for (file, split) in [
             ("train_80.jsonl", "train"),
             ("valid_10.jsonl", "validation"),

@@ -121,11 +121,11 @@ fn the_whole_text_counts_and_labels_must_be_codes() -> TestResult {
             LanguageSource::Model { model, labels: labels.collect(), threshold: 0.0, column: None };
         InputConfig { language, ..InputConfig::default() }
     };
-    let identifier = LanguageIdentifier::of(&config(&[]))?.ok_or("no classifier")?;
+    let identifier = LanguageIdentifier::load(&config(&[]))?.ok_or("no classifier")?;
     let mut scratch = TextScratch::default();
     let text = "1\nAlla människor är födda fria och lika i värde och rättigheter";
     assert_eq!(identifier.identify(text, &mut scratch), "sv");
-    let error = LanguageIdentifier::of(&config(&[("xx", "swe_Latn")])).err().ok_or("was read")?;
+    let error = LanguageIdentifier::load(&config(&[("xx", "swe_Latn")])).err().ok_or("was read")?;
     assert!(error.to_string().contains("`xx` is not a label"), "{error}");
     for (settings, message) in [
         ("{ model = 'lid.bin', threshold = 1.5 }", "input.language.threshold: is 1.5"),

@@ -71,8 +71,8 @@ fn the_order_of_the_samples_does_not_change_the_files() -> TestResult {
     }
     // What was trained is what is read again, card and all.
     let read = FastTextHead::load(&path("three"), "ft", &HeadConfig::default(), "_all")?;
-    assert_eq!(read.card(), other.card());
-    assert_eq!(read.digest(), other.digest());
+    assert_eq!(read.card, other.card);
+    assert_eq!(read.digest, other.digest);
     let texts: Vec<Option<String>> = (0..20).map(|i| Some(text(i))).collect();
     assert_eq!(read.score(&texts), other.score(&texts));
     Ok(())
@@ -82,7 +82,7 @@ fn the_order_of_the_samples_does_not_change_the_files() -> TestResult {
 fn a_head_learns_to_tell_two_kinds_of_texts_apart() -> TestResult {
     let folder = tempfile::tempdir()?;
     let head = train(&samples(200), &small_config(), 1, &folder.path().join("eng_Latn.bin"))?;
-    let training = head.card().training.as_ref().ok_or("no record")?;
+    let training = head.card.training.as_ref().ok_or("no record")?;
     let test = training.test.ok_or("no metrics")?;
     // 20 texts of words that only one class has.
     assert_eq!((test.accuracy, test.roc_auc), (Some(1.0), Some(1.0)));

@@ -61,7 +61,7 @@ fn validation_accuracy_lies_in_the_spread_of_pytorch() -> Result<()> {
     let (mut difference, mut variance, mut accuracies) = (0.0, 0.0, Vec::new());
     for seed in SEEDS {
         let head = train(&samples, "quality", &config, seed)?;
-        let validation = head.card().training.as_ref().and_then(|t| t.validation);
+        let validation = head.card.training.as_ref().and_then(|t| t.validation);
         let accuracy = validation.and_then(|m| m.accuracy).context("no accuracy")?;
         let (mean, deviation) = torch[&seed];
         difference += accuracy - mean;

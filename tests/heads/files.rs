@@ -51,10 +51,10 @@ fn a_saved_head_reads_back_as_it_was() -> Result<()> {
         let bytes = head.to_bytes()?;
         std::fs::write(&path, &bytes)?;
         let read = Head::load(&path, "quality", &HeadConfig::default())?;
-        assert_eq!(read.spec(), head.spec());
-        assert_eq!(read.card(), head.card());
-        assert_eq!(read.digest(), head.digest());
-        assert_eq!(read.digest(), blake3::hash(&bytes).to_hex().as_str());
+        assert_eq!(read.card.spec, head.card.spec);
+        assert_eq!(read.card, head.card);
+        assert_eq!(read.digest, head.digest);
+        assert_eq!(read.digest, blake3::hash(&bytes).to_hex().as_str());
         assert!(read.to_bytes()? == bytes);
         let chunks = vec![0.25; head.hidden_size()];
         assert_eq!(read.score(&chunks, &[0, 1])?, head.score(&chunks, &[0, 1])?);
@@ -83,16 +83,16 @@ fn only_explicit_settings_override_the_card() -> Result<()> {
     std::fs::write(&path, head.to_bytes()?)?;
     // The name alone would choose another preset for a foreign file.
     let same = Head::load(&path, "toxicity", &HeadConfig::default())?;
-    assert_eq!(same.spec(), head.spec());
+    assert_eq!(same.card.spec, head.card.spec);
     let config = HeadConfig {
         chunk: Some(ChunkRule::Mean),
         keep: Some(Keep::Below),
         ..with_output(HeadOutput::Raw)
     };
     let other = Head::load(&path, "toxicity", &config)?;
-    assert_eq!(other.spec().output, HeadOutput::Raw);
-    assert_eq!((other.spec().chunk, other.spec().keep), (ChunkRule::Mean, Keep::Below));
-    assert_eq!(other.digest(), head.digest());
+    assert_eq!(other.card.spec.output, HeadOutput::Raw);
+    assert_eq!((other.card.spec.chunk, other.card.spec.keep), (ChunkRule::Mean, Keep::Below));
+    assert_eq!(other.digest, head.digest);
     Ok(())
 }
 
@@ -164,7 +164,7 @@ fn foreign_references_are_normalised_and_zero_ones_counted() -> Result<()> {
     let dir = TempDir::new()?;
     let path = file(&dir, &[("references", &[3, 2], vec![0.0, 0.0, 3.0, 4.0, 0.0, -2.0])])?;
     let head = Head::load(&path, "likeness", &HeadConfig::default())?;
-    let counts = head.card().references.context("no counts")?;
+    let counts = head.card.references.context("no counts")?;
     assert_eq!((counts.requested, counts.available, counts.zero_norm), (3, 2, 1));
     let score = head.score(&[30.0, 40.0], &[0, 1])?[0].context("no score")?;
     // 0.6² + 0.8² of numbers rounded to f32, each within 6e-8.

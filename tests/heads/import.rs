@@ -55,7 +55,7 @@ fn assert_scores(head: &Head, chunks: &Tensor, offsets: &[usize], torch: &Tensor
     assert_eq!(scores.len(), torch.len());
     for (score, torch) in scores.into_iter().zip(torch) {
         let score = score.context("no score")?.score;
-        assert!((score - torch).abs() < 1e-6, "{}: {score} {torch}", head.card().head);
+        assert!((score - torch).abs() < 1e-6, "{}: {score} {torch}", head.card.head);
     }
     Ok(())
 }
@@ -66,7 +66,7 @@ fn every_form_of_file_scores_as_in_pytorch() -> Result<()> {
     for name in FORMS {
         let imported = imported(name)?;
         let preset =
-            if imported.spec().layer_sizes.ends_with(&[2]) { "toxicity" } else { "quality" };
+            if imported.card.spec.layer_sizes.ends_with(&[2]) { "toxicity" } else { "quality" };
         let loaded = Head::load(&golden(name), preset, &HeadConfig::default())?;
         let chunks = &expected[&format!("{name}.embeddings")];
         let offsets: Vec<usize> = (0..=chunks.dims()[0]).collect();
@@ -74,7 +74,7 @@ fn every_form_of_file_scores_as_in_pytorch() -> Result<()> {
             assert_scores(head, chunks, &offsets, &expected[&format!("{name}.scores")])
                 .context(name)?;
         }
-        assert_eq!(imported.spec(), loaded.spec(), "{name}");
+        assert_eq!(imported.card.spec, loaded.card.spec, "{name}");
     }
     Ok(())
 }
@@ -98,7 +98,7 @@ fn every_chunk_rule_scores_documents_as_in_pytorch() -> Result<()> {
 #[test]
 fn the_card_of_an_import_tells_where_it_is_from() -> Result<()> {
     let head = imported("german_cls.pth")?;
-    let card = head.card();
+    let card = &head.card;
     assert_eq!((card.head.as_str(), card.language.as_deref()), ("toxicity", Some("deu_Latn")));
     assert_eq!((card.spec.chunk, card.spec.keep), (ChunkRule::Max, Keep::Below));
     let source = card.source.as_ref().context("no source")?;
@@ -114,8 +114,8 @@ fn the_card_of_an_import_tells_where_it_is_from() -> Result<()> {
         ..ImportRequest::default()
     };
     let head = import(&golden("german_cls.pth"), &request)?;
-    assert_eq!((head.card().head.as_str(), head.spec().keep), ("insult", Keep::Above));
-    assert_eq!(head.card().language.as_deref(), Some("gsw_Latn"));
+    assert_eq!((head.card.head.as_str(), head.card.spec.keep), ("insult", Keep::Above));
+    assert_eq!(head.card.language.as_deref(), Some("gsw_Latn"));
     Ok(())
 }
 
@@ -125,24 +125,27 @@ fn the_recipe_of_published_heads_is_on_their_cards() -> Result<()> {
         import(&golden(name), &ImportRequest { recipe: Some(recipe), ..ImportRequest::default() })
     };
     let head = import("deu_Latn.pt", PublishedRecipe::Jql)?;
-    let provenance = head.card().provenance.clone().context("no provenance")?;
+    let provenance = head.card.provenance.clone().context("no provenance")?;
     let recipe = provenance.recipe.context("no recipe")?;
     assert_eq!((recipe.pooling, recipe.normalize, recipe.max_tokens), (Pooling::Cls, true, 8192));
     assert_eq!(recipe.dimensions, Some(head.hidden_size()));
     assert_eq!((recipe.model_digest.as_str(), provenance.recipe_digest.as_str()), ("", ""));
-    assert_eq!((head.spec().output, head.spec().chunk), (HeadOutput::Raw, ChunkRule::First));
-    let source = head.card().source.as_ref().context("no source")?;
+    assert_eq!((head.card.spec.output, head.card.spec.chunk), (HeadOutput::Raw, ChunkRule::First));
+    let source = head.card.source.as_ref().context("no source")?;
     assert_eq!(source.assumed_encoder, "Snowflake/snowflake-arctic-embed-m-v2.0");
 
     assert_eq!(recipe.max_chars, None);
 
     let head = import("deu_Latn.pt", PublishedRecipe::Finepdfs)?;
-    let provenance = head.card().provenance.clone().context("no provenance")?;
+    let provenance = head.card.provenance.clone().context("no provenance")?;
     let recipe = provenance.recipe.context("no recipe")?;
     assert_eq!((recipe.max_tokens, recipe.max_chars), (2048, Some(10_000)));
 
     let head = import("german_cls.pth", PublishedRecipe::Apertus)?;
-    assert_eq!((head.spec().output, head.spec().chunk), (HeadOutput::Class(1), ChunkRule::Max));
+    assert_eq!(
+        (head.card.spec.output, head.card.spec.chunk),
+        (HeadOutput::Class(1), ChunkRule::Max)
+    );
     Ok(())
 }
 
@@ -153,7 +156,7 @@ fn an_imported_head_reads_back_as_it_was_and_is_not_imported_again() -> Result<(
     let head = imported("deu_Latn.pt")?;
     std::fs::write(&path, head.to_bytes()?)?;
     let read = Head::load(&path, "quality", &HeadConfig::default())?;
-    assert_eq!((read.card(), read.digest()), (head.card(), head.digest()));
+    assert_eq!((&read.card, &read.digest), (&head.card, &head.digest));
     let again = import(&path, &ImportRequest::default());
     assert!(matches!(again, Err(Error::Model { .. })), "{again:?}");
     Ok(())

@@ -16,8 +16,8 @@ const SAMPLES: &str = "samples/{lang}.jsonl";
 fn record(work: &Workspace, head: &str, language: &str) -> anyhow::Result<TrainingRecord> {
     let path = work.path(&format!("out/heads/{head}/{language}.safetensors"));
     let head = Head::load(&path, head, &HeadConfig::default())?;
-    assert_eq!(head.card().language.as_deref(), Some(language));
-    head.card().training.clone().context("no record")
+    assert_eq!(head.card.language.as_deref(), Some(language));
+    head.card.training.clone().context("no record")
 }
 
 /// Own samples, all samples, all but the own ones, and a group, side by side.
@@ -36,7 +36,7 @@ fn own_all_and_other_languages_are_compared_in_one_table() -> TestResult {
     let digests = |head: &str, language: &str| -> anyhow::Result<Vec<String>> {
         let path = work.path(&format!("out/heads/{head}/{language}.safetensors"));
         let head = Head::load(&path, head, &HeadConfig::default())?;
-        Ok(head.card().provenance.clone().context("no provenance")?.data_digests)
+        Ok(head.card.provenance.clone().context("no provenance")?.data_digests)
     };
     assert_eq!(digests("others", "fra_Latn")?, digests("quality", "deu_Latn")?);
     assert_eq!(digests("others", "deu_Latn")?, digests("quality", "fra_Latn")?);

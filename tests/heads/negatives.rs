@@ -52,7 +52,7 @@ fn a_head_of_positives_draws_distinct_negatives_that_are_no_positives() -> TestR
     for language in ["fra_Latn", "deu_Latn"] {
         let path = work.path(&format!("out/heads/own/{language}.safetensors"));
         let head = Head::load(&path, "own", &HeadConfig::default())?;
-        let record = head.card().training.as_ref().context("no record")?;
+        let record = head.card.training.as_ref().context("no record")?;
         assert_eq!(record.negatives.map(|drawn| drawn.corpus), Some(18));
         let negatives = record.samples.values().map(|counts| match counts {
             LabelCounts::Classes { negative, .. } => *negative,

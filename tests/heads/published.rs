@@ -86,7 +86,7 @@ fn heads_of_any_layers_score_as_in_pytorch() -> Result<()> {
         let Expected { embeddings, scores, .. } = &all[name];
         for (output, expected) in scores {
             let head = import(&golden(name), &request(Some(output), activation))?;
-            assert_eq!(head.spec().layers_in_words(), layers);
+            assert_eq!(head.card.spec.layers_in_words(), layers);
             let offsets: Vec<usize> = (0..=expected.len()).collect();
             let tolerance = if output == "expected" { 4e-6 } else { 1e-6 };
             let what = format!("{name} {output}");
@@ -96,7 +96,7 @@ fn heads_of_any_layers_score_as_in_pytorch() -> Result<()> {
             let own = dir.path().join("own.safetensors");
             std::fs::write(&own, head.to_bytes()?)?;
             let read = Head::load(&own, "x", &HeadConfig::default())?;
-            assert_eq!((read.card(), read.digest()), (head.card(), head.digest()));
+            assert_eq!((&read.card, &read.digest), (&head.card, &head.digest));
             assert_eq!(read.score(embeddings, &offsets)?, scored, "{what}");
         }
     }
@@ -106,12 +106,12 @@ fn heads_of_any_layers_score_as_in_pytorch() -> Result<()> {
 #[test]
 fn a_checkpoint_of_lightning_is_taken_raw_and_any_other_file_is_not() -> Result<()> {
     let imported = |name: &str, activation| -> Result<String> {
-        Ok(import(&golden(name), &request(None, activation))?.spec().output.to_string())
+        Ok(import(&golden(name), &request(None, activation))?.card.spec.output.to_string())
     };
     assert_eq!(imported("edu-llama-balanced.ckpt", None)?, "raw");
     assert_eq!(imported("tanh.pt", Some(Activation::Tanh))?, "sigmoid");
     let head = Head::load(&golden("edu-llama-balanced.ckpt"), "edu", &HeadConfig::default())?;
-    assert_eq!(head.spec().output.to_string(), "raw");
+    assert_eq!(head.card.spec.output.to_string(), "raw");
     Ok(())
 }
 
@@ -137,10 +137,10 @@ fn models_for_classification_are_encoder_and_head_at_once() -> Result<()> {
         let embedded = model.embed_texts(&texts, Chunks::First, &config, &stop, &mut |_, _| {})?;
         for (output, expected) in scores {
             let head = import(&golden(name), &request(Some(&output), None))?;
-            assert_eq!(head.spec().layers_in_words(), layers, "{name}");
-            let source = head.card().source.clone().context("no source")?.assumed_encoder;
+            assert_eq!(head.card.spec.layers_in_words(), layers, "{name}");
+            let source = head.card.source.clone().context("no source")?.assumed_encoder;
             assert!(source.ends_with(&format!(", {pooling:?} pooling").to_lowercase()), "{source}");
-            let provenance = head.card().provenance.clone().context("no provenance")?;
+            let provenance = head.card.provenance.clone().context("no provenance")?;
             assert_eq!(provenance.encoder_digest, model.recipe.model_digest);
             let scored = head.score(&embedded.values, &embedded.chunk_offsets)?;
             assert_near(&scored, &expected, TOLERANCE, &format!("{name} {output}"))?;
@@ -152,11 +152,11 @@ fn models_for_classification_are_encoder_and_head_at_once() -> Result<()> {
 #[test]
 fn labels_name_outputs_and_one_of_several_has_to_be_chosen() -> Result<()> {
     let of = |name: &str, output: Option<&str>| import(&golden(name), &request(output, None));
-    let spec = |name, output| Ok::<_, Error>(of(name, output)?.spec().output.to_string());
+    let spec = |name, output| Ok::<_, Error>(of(name, output)?.card.spec.output.to_string());
     assert_eq!(spec("xlm-roberta", Some("sigmoid:ne"))?, "sigmoid:3");
     assert_eq!(spec("gte", Some("class:LABEL_2"))?, "class:2");
     assert_eq!(spec("bert", None)?, "raw");
-    assert_eq!(of("xlm-roberta", Some("sigmoid:0"))?.card().labels, ["MT", "LY", "SP", "ne", "ob"]);
+    assert_eq!(of("xlm-roberta", Some("sigmoid:0"))?.card.labels, ["MT", "LY", "SP", "ne", "ob"]);
     for (name, output, told) in [
         ("xlm-roberta", None, "has the labels MT, LY, SP, ne, ob; give sigmoid:LABEL"),
         ("xlm-roberta", Some("sigmoid:XX"), "`sigmoid:XX` is not one of"),

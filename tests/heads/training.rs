@@ -114,9 +114,9 @@ fn the_order_of_the_samples_does_not_change_the_file() -> Result<()> {
         let one = train(&samples, "quality", &config, 1)?;
         let two = train(&reordered(&samples), "quality", &config, 1)?;
         assert!(one.to_bytes()? == two.to_bytes()?, "{config:?}");
-        assert_eq!(one.digest(), two.digest());
+        assert_eq!(one.digest, two.digest);
         let other = train(&samples, "quality", &config, 2)?;
-        assert_ne!(one.digest(), other.digest());
+        assert_ne!(one.digest, other.digest);
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn the_card_tells_how_the_head_was_made() -> Result<()> {
     let mut samples = mixture(203, 12, 3.0);
     samples.embeddings[5] = f32::NAN;
     let head = train(&samples, "quality", &small_config(HeadKind::Mlp), 1)?;
-    let card = head.card();
+    let card = &head.card;
     assert_eq!(card.language.as_deref(), Some("deu_Latn"));
     let record = card.training.as_ref().context("no record")?;
     assert_eq!((record.seed, record.excluded_samples), (1, 1));
@@ -185,11 +185,11 @@ fn the_card_tells_how_the_head_was_made() -> Result<()> {
     assert_eq!(digests.context("no provenance")?, ["a", "b"]);
 
     let cosine = train(&samples, "quality", &small_config(HeadKind::Cosine), 1)?;
-    assert_eq!(cosine.spec().layer_sizes, [12, 20]);
+    assert_eq!(cosine.card.spec.layer_sizes, [12, 20]);
     let all = HeadConfig { references: None, ..small_config(HeadKind::Cosine) };
     let all = train(&samples, "quality", &all, 1)?;
-    let counts = all.card().references.context("no counts")?;
-    assert_eq!(all.spec().layer_sizes, [12, counts.available]);
+    let counts = all.card.references.context("no counts")?;
+    assert_eq!(all.card.spec.layer_sizes, [12, counts.available]);
     assert_eq!(counts.requested, 8192);
     Ok(())
 }
@@ -220,7 +220,7 @@ fn centred_similarities_agree_with_numpy() -> Result<()> {
     let kind = HeadKind::Cosine;
     let config = HeadConfig { kind, ..HeadConfig::default() };
     let head = train(&samples, "quality", &config, 1)?;
-    let counts = head.card().references.context("no counts")?;
+    let counts = head.card.references.context("no counts")?;
     assert_eq!((counts.center, counts.center_rows), (Some(Centering::Mean), Some(30)));
     let scores = head.score(&queries, &offsets)?;
     for (row, expected) in super::values::<f64>(get("mean")?)?.into_iter().enumerate() {
@@ -230,14 +230,14 @@ fn centred_similarities_agree_with_numpy() -> Result<()> {
     let path = dir.path().join("head");
     std::fs::write(&path, head.to_bytes()?)?;
     let read = Head::load(&path, "quality", &HeadConfig::default())?;
-    assert_eq!((read.card(), read.score(&queries, &offsets)?), (head.card(), scores.clone()));
+    assert_eq!((&read.card, read.score(&queries, &offsets)?), (&head.card, scores.clone()));
     // Without its card it is a foreign head, which has been centred already.
     let path = dir.path().join("foreign.safetensors");
     let own = head.to_bytes()?;
     let tensors = safetensors::SafeTensors::deserialize(&own)?;
     std::fs::write(&path, safetensors::serialize(tensors.tensors(), None)?)?;
     let foreign = Head::load(&path, "quality", &HeadConfig::default())?;
-    let counts = foreign.card().references.context("no counts")?;
+    let counts = foreign.card.references.context("no counts")?;
     assert_eq!((counts.center, counts.center_rows), (Some(Centering::Mean), None));
     for (one, other) in foreign.score(&queries, &offsets)?.iter().zip(&scores) {
         let (one, other) = one.zip(*other).context("no score")?;
@@ -252,7 +252,7 @@ fn centred_similarities_agree_with_numpy() -> Result<()> {
     let head = train(&samples, "quality", &none, 1)?;
     let bytes = head.to_bytes()?;
     assert_eq!(safetensors::SafeTensors::deserialize(&bytes)?.names(), ["references"]);
-    assert_eq!(head.card().references.context("no counts")?.center, None);
+    assert_eq!(head.card.references.context("no counts")?.center, None);
     // A positive is one of its references.
     let score = head.score(&samples.embeddings[30 * 12..31 * 12], &[0, 1])?[0].context("none")?;
     assert!((score.score - 1.0).abs() < 2e-7, "{score:?}");
@@ -271,7 +271,7 @@ fn the_best_epoch_is_the_earliest_of_equals() -> Result<()> {
     };
     let config = HeadConfig { hidden: Some(vec![8]), training, ..HeadConfig::default() };
     let head = train(&mixture(300, 12, 2.5), "quality", &config, 4)?;
-    let record = head.card().training.clone().context("no record")?;
+    let record = head.card.training.clone().context("no record")?;
     let accuracies: Vec<f64> = record
         .epochs
         .iter()
@@ -343,7 +343,7 @@ fn a_softmax_head_learns_the_class_it_scores() -> Result<()> {
         config.output = Some(HeadOutput::Class(class));
         config.training.learning_rate = Some(1e-2);
         let head = train(&samples, "toxicity", &config, 1)?;
-        let test = head.card().training.as_ref().and_then(|t| t.test).context("no test")?;
+        let test = head.card.training.as_ref().and_then(|t| t.test).context("no test")?;
         assert!(test.roc_auc.is_some_and(|auc| auc > 0.9), "{class}: {test:?}");
     }
     Ok(())
@@ -357,8 +357,8 @@ fn published_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
     };
     let samples = mixture(1000, 12, 5.0);
     let head = train(&samples, "toxicity", &config, 1)?;
-    assert_eq!(head.spec().layer_sizes, [12, 12, 2]);
-    let record = head.card().training.clone().context("no record")?;
+    assert_eq!(head.card.spec.layer_sizes, [12, 12, 2]);
+    let record = head.card.training.clone().context("no record")?;
     let constants = record.hyperparameters.context("no constants")?;
     assert_eq!((constants.mode, constants.batch_size), (Mode::Published, Some(64)));
     assert_eq!(constants.checkpoint, Some(Checkpoint::LowestLoss));
@@ -389,7 +389,7 @@ fn published_mode_trains_as_the_published_code_and_says_so() -> Result<()> {
 #[test]
 fn a_toxicity_head_keeps_a_test_split_and_the_epoch_of_the_lowest_loss() -> Result<()> {
     let head = train(&mixture(1000, 12, 5.0), "toxicity", &HeadConfig::default(), 1)?;
-    let record = head.card().training.clone().context("no record")?;
+    let record = head.card.training.clone().context("no record")?;
     let constants = record.hyperparameters.context("no constants")?;
     assert_eq!((constants.mode, constants.batch_size), (Mode::Default, Some(100)));
     assert_eq!(constants.checkpoint, Some(Checkpoint::LowestLoss));
@@ -403,7 +403,7 @@ fn a_toxicity_head_keeps_a_test_split_and_the_epoch_of_the_lowest_loss() -> Resu
 }
 
 fn test_auc(head: &Head) -> Result<f64> {
-    let test = head.card().training.as_ref().and_then(|training| training.test);
+    let test = head.card.training.as_ref().and_then(|training| training.test);
     test.and_then(|test| test.roc_auc).context("no test")
 }
 
@@ -417,14 +417,14 @@ fn a_small_set_is_learned_where_the_published_constants_starve() -> Result<()> {
     let (fitting, published) = (trained(Mode::Default)?, trained(Mode::Published)?);
     let (auc, starved) = (test_auc(&fitting)?, test_auc(&published)?);
     assert!(auc > starved + 0.02, "{auc} {starved}");
-    let record = fitting.card().training.clone().context("no record")?;
+    let record = fitting.card.training.clone().context("no record")?;
     // Each component is on its own side of a plane only for an MLP.
     let logistic = record.linear_test.and_then(|test| test.roc_auc).context("no baseline")?;
     assert!(auc > logistic, "{auc} {logistic}");
     let constants = record.hyperparameters.context("no constants")?;
     let decay = constants.weight_decay.context("no decay")?;
     assert!(TrainingConfig::WEIGHT_DECAYS.contains(&decay), "{decay}");
-    let published = published.card().training.clone().context("no record")?;
+    let published = published.card.training.clone().context("no record")?;
     assert!(published.learning_curve.is_empty() && published.linear_test.is_none());
     Ok(())
 }
@@ -465,9 +465,9 @@ fn a_logistic_head_is_a_linear_layer_with_a_penalty_that_was_chosen() -> Result<
     let config = HeadConfig { kind: HeadKind::Logistic, ..HeadConfig::default() };
     let samples = mixture(300, 12, 3.0);
     let head = train(&samples, "toxicity", &config, 1)?;
-    assert_eq!((head.spec().kind, head.spec().output), (HeadKind::Mlp, HeadOutput::Sigmoid));
-    assert_eq!(head.spec().layer_sizes, [12, 1]);
-    let record = head.card().training.clone().context("no record")?;
+    assert_eq!((head.card.spec.kind, head.card.spec.output), (HeadKind::Mlp, HeadOutput::Sigmoid));
+    assert_eq!(head.card.spec.layer_sizes, [12, 1]);
+    let record = head.card.training.clone().context("no record")?;
     assert!(record.inverse_penalty.is_some_and(|c| (1e-4..=10.0).contains(&c)));
     // It is its own baseline.
     assert_eq!(record.linear_test, record.test);
@@ -484,7 +484,7 @@ fn a_part_of_the_samples_without_weight_is_no_point_of_the_curve() -> Result<()>
         samples.weights = (0..300).map(|row| f32::from(u8::from(row % 50 < 2))).collect();
         let config = HeadConfig { kind, ..HeadConfig::default() };
         let head = train(&samples, "toxicity", &config, 1)?;
-        let record = head.card().training.clone().context("no record")?;
+        let record = head.card.training.clone().context("no record")?;
         assert!(record.test.is_some_and(|test| test.roc_auc.is_some_and(f64::is_finite)));
         let curve = record.learning_curve.iter().map(|point| point.test.loss);
         assert!(curve.flatten().all(f64::is_finite), "{kind:?}");
@@ -524,7 +524,7 @@ fn grades_of_any_range_are_learned_by_every_loss() -> Result<()> {
     ] {
         let samples = graded(400, middle, step);
         let head = train(&samples, "edu", &of_loss(kind, loss), 1)?;
-        let record = head.card().training.clone().context("no record")?;
+        let record = head.card.training.clone().context("no record")?;
         let test = record.test.context("no test")?;
         // Five grades of which the embedding says all but the rounding: a step off is far.
         assert!(test.spearman > Some(0.85), "{loss:?} {middle}: {test:?}");
@@ -547,7 +547,7 @@ fn grades_of_any_range_are_learned_by_every_loss() -> Result<()> {
             Some(_) => (HeadOutput::Raw, vec![12, 16, 1]),
             None => (HeadOutput::Raw, vec![12, 1]),
         };
-        assert_eq!((head.spec().output, head.spec().layer_sizes.clone()), (output, sizes));
+        assert_eq!((head.card.spec.output, head.card.spec.layer_sizes.clone()), (output, sizes));
         let again = train(&reordered(&samples), "edu", &of_loss(kind, loss), 1)?;
         assert!(again.to_bytes()? == head.to_bytes()?);
     }

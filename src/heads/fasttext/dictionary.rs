@@ -18,13 +18,14 @@ const ENTRY_BYTES: usize = 10;
 
 /// Words, then labels.
 #[derive(Debug, Clone)]
-pub(super) struct Dictionary {
+pub struct Dictionary {
     text: Vec<u8>,
     /// End of each entry's text.
     ends: Vec<usize>,
     /// Number of times that each entry occurs in the training samples.
     pub(super) counts: Vec<i64>,
-    pub(super) num_words: usize,
+    /// Number of words with their own vector.
+    pub num_words: usize,
     /// Number of tokens in which words and labels were counted.
     num_tokens: i64,
     /// Rows of the n-grams that a quantised model kept, counted after the words, by bucket.
@@ -73,29 +74,30 @@ impl Dictionary {
         }
         let num_words = words.len();
         Self { text, ends, counts, num_words, num_tokens, pruned: None, table: Vec::new() }
-            .indexed()
+            .with_table()
     }
 
-    fn indexed(mut self) -> Self {
+    /// Builds the hash table of the entries.
+    fn with_table(mut self) -> Self {
         // The table is as full as fastText's and has a free slot, so that a search ends.
         self.table = vec![EMPTY; self.ends.len() * 10 / 7 + 1];
         for entry in 0..self.ends.len() {
-            let slot = self.slot(self.entry(entry), hash(self.entry(entry)));
+            let slot = self.find_slot(self.entry_text(entry), hash(self.entry_text(entry)));
             self.table[slot] = entry as u32;
         }
         self
     }
 
     /// Returns the slot of `text`, or the free one for it (C++ `Dictionary::find`).
-    fn slot(&self, text: &[u8], hash: u32) -> usize {
+    fn find_slot(&self, text: &[u8], hash: u32) -> usize {
         let mut slot = hash as usize % self.table.len();
-        while self.table[slot] != EMPTY && self.entry(self.table[slot] as usize) != text {
+        while self.table[slot] != EMPTY && self.entry_text(self.table[slot] as usize) != text {
             slot = (slot + 1) % self.table.len();
         }
         slot
     }
 
-    fn entry(&self, entry: usize) -> &[u8] {
+    fn entry_text(&self, entry: usize) -> &[u8] {
         let start = if entry == 0 { 0 } else { self.ends[entry - 1] };
         &self.text[start..self.ends[entry]]
     }
@@ -105,7 +107,7 @@ impl Dictionary {
     }
 
     pub(super) fn label(&self, label: usize) -> &[u8] {
-        self.entry(self.num_words + label)
+        self.entry_text(self.num_words + label)
     }
 
     /// Returns the number of rows of the input matrix; `None` if pruned n-grams lie outside of it.
@@ -115,16 +117,16 @@ impl Dictionary {
         in_place.then_some(self.num_words + pruned.len())
     }
 
-    /// Turns `text` into rows of the input matrix for known words, character n-grams of all words,
-    /// and n-grams of words (C++ `Dictionary::getLine`).
-    pub(super) fn line(&self, settings: &ModelSettings, text: &[u8], line: &mut LineRows) {
+    /// Finds the rows of the input matrix for `text` and puts them into `line`: known words,
+    /// character n-grams of all words, and n-grams of words (C++ `Dictionary::getLine`).
+    pub(super) fn find_rows(&self, settings: &ModelSettings, text: &[u8], line: &mut LineRows) {
         line.rows.clear();
         line.hashes.clear();
         line.num_tokens = 0;
         for token in tokens(text) {
             line.num_tokens += 1;
             let hash = hash(token);
-            let found = self.table[self.slot(token, hash)];
+            let found = self.table[self.find_slot(token, hash)];
             let is_label = match found {
                 EMPTY => token.starts_with(LABEL_PREFIX.as_bytes()),
                 entry => entry as usize >= self.num_words,
@@ -137,14 +139,14 @@ impl Dictionary {
                 line.rows.push(found);
             }
             if settings.longest_subword > 0 && token != END_OF_LINE {
-                self.subwords(settings, token, line);
+                self.push_subwords(settings, token, line);
             }
         }
-        self.ngrams(settings, line);
+        self.push_ngrams(settings, line);
     }
 
     /// Adds the n-grams of the characters of `<token>` (C++ `Dictionary::computeSubwords`).
-    fn subwords(&self, settings: &ModelSettings, token: &[u8], line: &mut LineRows) {
+    fn push_subwords(&self, settings: &ModelSettings, token: &[u8], line: &mut LineRows) {
         let mut word = std::mem::take(&mut line.word);
         word.clear();
         word.extend_from_slice(b"<");
@@ -173,7 +175,7 @@ impl Dictionary {
     }
 
     /// Adds the n-grams of two or more words (C++ `Dictionary::addWordNgrams`).
-    fn ngrams(&self, settings: &ModelSettings, line: &mut LineRows) {
+    fn push_ngrams(&self, settings: &ModelSettings, line: &mut LineRows) {
         let LineRows { rows, hashes, .. } = line;
         // fastText stores the hashes as signed 32-bit integers.
         let signed = |hash: u32| i64::from(hash.cast_signed()).cast_unsigned();
@@ -201,8 +203,9 @@ impl Dictionary {
 
     /// Reads a dictionary (C++ `Dictionary::load`).
     pub(super) fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
-        let (size, num_words, num_labels) = (source.i32()?, source.i32()?, source.i32()?);
-        let (num_tokens, num_pruned) = (source.i64()?, source.i64()?);
+        let (size, num_words, num_labels) =
+            (source.read_i32()?, source.read_i32()?, source.read_i32()?);
+        let (num_tokens, num_pruned) = (source.read_i64()?, source.read_i64()?);
         let adds_up =
             num_words >= 0 && num_labels >= 0 && num_words.checked_add(num_labels) == Some(size);
         if !adds_up {
@@ -211,28 +214,30 @@ impl Dictionary {
             ));
         }
         let (size, num_words) = (size as usize, num_words as usize);
-        source.expect(size, ENTRY_BYTES, "words and labels")?;
+        source.check_left(size, ENTRY_BYTES, "words and labels")?;
         let mut text = Vec::new();
         let (mut ends, mut counts) = (Vec::with_capacity(size), Vec::with_capacity(size));
         for entry in 0..size {
-            source.text(&mut text)?;
+            source.read_text(&mut text)?;
             ends.push(text.len());
-            counts.push(source.i64()?);
-            let is_label = source.bool()?;
+            counts.push(source.read_i64()?);
+            let is_label = source.read_bool()?;
             if is_label != (entry >= num_words) {
                 return broken(format!("has a label or a word out of place, as entry {entry}"));
             }
         }
         let mut pruned = None;
         if let Ok(len) = usize::try_from(num_pruned) {
-            source.expect(len, 8, "pruned n-grams")?;
+            source.check_left(len, 8, "pruned n-grams")?;
             let number = |value: i32| {
                 u32::try_from(value).or_else(|_| broken(format!("has an n-gram {value}")))
             };
-            let pairs = (0..len).map(|_| Ok((number(source.i32()?)?, number(source.i32()?)?)));
+            let pairs =
+                (0..len).map(|_| Ok((number(source.read_i32()?)?, number(source.read_i32()?)?)));
             pruned = Some(pairs.collect::<io::Result<BTreeMap<_, _>>>()?);
         }
-        Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table: Vec::new() }.indexed())
+        Ok(Self { text, ends, counts, num_words, num_tokens, pruned, table: Vec::new() }
+            .with_table())
     }
 
     /// Writes the dictionary (C++ `Dictionary::save`).
@@ -244,7 +249,7 @@ impl Dictionary {
         file.write_all(&self.num_tokens.to_le_bytes())?;
         file.write_all(&(-1i64).to_le_bytes())?; // written models have no pruned n-grams
         for (entry, count) in self.counts.iter().enumerate() {
-            file.write_all(self.entry(entry))?;
+            file.write_all(self.entry_text(entry))?;
             file.write_all(&[0])?;
             file.write_all(&count.to_le_bytes())?;
             file.write_all(&[u8::from(entry >= self.num_words)])?;

@@ -10,7 +10,7 @@ use rand::rngs::ChaCha8Rng;
 use rand::seq::SliceRandom;
 
 use super::dictionary::{Dictionary, LineRows, tokens};
-use super::matrix::{DenseMatrix, WordMatrix, add, dot, scale};
+use super::matrix::{DenseMatrix, WordMatrix, add_scaled, dot, scale};
 use super::model::FastTextModel;
 use super::settings::ModelSettings;
 use super::tree::LabelTree;
@@ -29,7 +29,7 @@ pub(crate) fn fit(
     stop: &Stop,
 ) -> Result<Option<FastTextModel>> {
     let (settings, dim) = (ModelSettings::supervised(config, word_ngrams), config.dim);
-    let (dictionary, num_tokens) = dictionary(config, samples);
+    let (dictionary, num_tokens) = build_dictionary(config, samples);
     let first_is_positive = dictionary.label(0) == config.positive.as_bytes();
     let class = |is_positive| usize::from(first_is_positive != is_positive);
     let (rows, bound) = (dictionary.num_words + settings.buckets, 1.0 / dim as f32);
@@ -48,7 +48,7 @@ pub(crate) fn fit(
         for &at in &order {
             stop.check()?;
             let (text, is_positive) = &samples[at];
-            dictionary.line(&settings, text.as_bytes(), &mut line);
+            dictionary.find_rows(&settings, text.as_bytes(), &mut line);
             let rate = config.learning_rate * (1.0 - done as f64 / total);
             descent.step(&line.rows, class(*is_positive), rate as f32);
             done += line.num_tokens + 1; // the label is a token too
@@ -64,7 +64,7 @@ pub(crate) fn fit(
 
 /// Returns the frequent words and both labels, sorted by descending frequency and then by text, and
 /// the number of all tokens (C++ `Dictionary::readFromFile`, `Dictionary::threshold`).
-fn dictionary(config: &FastTextConfig, samples: &[(String, bool)]) -> (Dictionary, i64) {
+fn build_dictionary(config: &FastTextConfig, samples: &[(String, bool)]) -> (Dictionary, i64) {
     let mut counts: HashMap<&[u8], i64> = HashMap::new();
     let mut labels = [(config.positive.as_bytes(), 0), (config.negative.as_bytes(), 0)];
     let mut num_tokens = 0;
@@ -88,6 +88,7 @@ fn dictionary(config: &FastTextConfig, samples: &[(String, bool)]) -> (Dictionar
     (Dictionary::new(&words, &labels, num_tokens), num_tokens)
 }
 
+/// The vectors in training, and memory for one step.
 struct Descent {
     input: DenseMatrix,
     /// `[2, dim]`.
@@ -106,7 +107,7 @@ impl Descent {
         let share = (1.0 / rows.len() as f64) as f32;
         hidden.fill(0.0);
         for &row in rows {
-            add(hidden, input.row(row as usize), 1.0);
+            add_scaled(hidden, input.row(row as usize), 1.0);
         }
         scale(hidden, share);
         gradient.fill(0.0);
@@ -115,12 +116,12 @@ impl Descent {
         let first = 1.0 / (1.0 + (b - a).exp());
         for (label, probability) in [first, 1.0 - first].into_iter().enumerate() {
             let step = rate * (f32::from(u8::from(label == class)) - probability);
-            add(gradient, output.row(label), step);
-            add(output.row_mut(label), hidden, step);
+            add_scaled(gradient, output.row(label), step);
+            add_scaled(output.row_mut(label), hidden, step);
         }
         scale(gradient, share);
         for &row in rows {
-            add(input.row_mut(row as usize), gradient, 1.0);
+            add_scaled(input.row_mut(row as usize), gradient, 1.0);
         }
     }
 }

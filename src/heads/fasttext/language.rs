@@ -16,12 +16,14 @@ pub struct LanguageIdentifier {
     model: FastTextModel,
     codes: Vec<String>,
     threshold: f32,
-    settings: Value,
+    /// Settings that languages depend on: the digest of the file, labels and threshold.
+    pub settings: Value,
 }
 
 impl LanguageIdentifier {
-    /// Reads the classifier of `config`; returns `None` if it names none.
-    pub fn of(config: &InputConfig) -> Result<Option<Self>> {
+    /// Reads the classifier of `config`; returns `None` if it names none. Fails if a label is
+    /// neither mapped by `labels` nor a language code, or if `labels` maps an unknown one.
+    pub fn load(config: &InputConfig) -> Result<Option<Self>> {
         let LanguageSource::Model { model: path, labels, threshold, .. } = &config.language else {
             return Ok(None);
         };
@@ -44,11 +46,6 @@ impl LanguageIdentifier {
         }
         let settings = json!({"model": digest, "labels": labels, "threshold": threshold});
         Ok(Some(Self { model, codes, threshold: *threshold, settings }))
-    }
-
-    /// Returns the settings that languages depend on: the digest of the file, labels and threshold.
-    pub fn settings(&self) -> &Value {
-        &self.settings
     }
 
     /// Returns the language code of the best label for the whole `text`; [`UNDETERMINED_LANGUAGE`]

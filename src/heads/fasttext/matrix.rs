@@ -55,7 +55,7 @@ struct Quantiser {
 impl Quantiser {
     /// Returns the centroid of each part of a row of `codes`, with its start in the vector (C++
     /// `ProductQuantizer::get_centroids`).
-    fn centroids<'a>(&'a self, codes: &'a [u8]) -> impl Iterator<Item = (usize, &'a [f32])> {
+    fn decode<'a>(&'a self, codes: &'a [u8]) -> impl Iterator<Item = (usize, &'a [f32])> {
         codes.iter().enumerate().map(|(part, &code)| {
             let len = if part + 1 == self.parts { self.last_len } else { self.part_len };
             let start = part * CENTROIDS * self.part_len + usize::from(code) * len;
@@ -63,9 +63,10 @@ impl Quantiser {
         })
     }
 
+    /// Reads a quantiser, which must be for vectors of `dim` values.
     fn read(source: &mut ModelReader<impl Read>, dim: usize) -> io::Result<Self> {
         let mut number = || {
-            let value = source.i32()?;
+            let value = source.read_i32()?;
             usize::try_from(value).or_else(|_| broken(format!("has a quantiser of {value}")))
         };
         let [own_dim, parts, part_len, last_len] = [number()?, number()?, number()?, number()?];
@@ -79,12 +80,13 @@ impl Quantiser {
                  {last_len}) for rows of {dim}"
             ));
         }
-        let centroids = source.floats(dim * CENTROIDS, "values of centroids")?;
+        let centroids = source.read_floats(dim * CENTROIDS, "values of centroids")?;
         Ok(Self { parts, part_len, last_len, centroids })
     }
 }
 
 impl QuantisedMatrix {
+    /// Returns the factor of a decoded row, 1 if norms are not stored.
     fn norm(&self, row: usize) -> f32 {
         self.norms.as_ref().map_or(1.0, |(codes, quantiser)| {
             quantiser.centroids[usize::from(codes[row])] // vectors of one value
@@ -96,10 +98,10 @@ impl QuantisedMatrix {
     }
 
     fn read(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
-        let has_norms = source.bool()?;
-        let (rows, cols) = (source.count("rows")?, source.count("columns")?);
-        let code_bytes = usize::try_from(source.i32()?).unwrap_or(usize::MAX);
-        let codes = source.bytes(code_bytes, "codes")?;
+        let has_norms = source.read_bool()?;
+        let (rows, cols) = (source.read_count("rows")?, source.read_count("columns")?);
+        let code_bytes = usize::try_from(source.read_i32()?).unwrap_or(usize::MAX);
+        let codes = source.read_bytes(code_bytes, "codes")?;
         let quantiser = Quantiser::read(source, cols)?;
         if rows.checked_mul(quantiser.parts) != Some(codes.len()) {
             let (len, parts) = (codes.len(), quantiser.parts);
@@ -107,13 +109,14 @@ impl QuantisedMatrix {
         }
         let mut norms = None;
         if has_norms {
-            norms = Some((source.bytes(rows, "codes of norms")?, Quantiser::read(source, 1)?));
+            norms = Some((source.read_bytes(rows, "codes of norms")?, Quantiser::read(source, 1)?));
         }
         Ok(Self { rows, cols, quantiser, codes, norms })
     }
 }
 
 impl WordMatrix {
+    /// Returns the numbers of rows and columns.
     pub(super) fn shape(&self) -> (usize, usize) {
         match self {
             Self::Dense(dense) => (dense.rows, dense.cols),
@@ -125,11 +128,11 @@ impl WordMatrix {
     /// `ProductQuantizer::addcode`).
     pub(super) fn add_row(&self, row: usize, sum: &mut [f32]) {
         match self {
-            Self::Dense(dense) => add(sum, dense.row(row), 1.0),
+            Self::Dense(dense) => add_scaled(sum, dense.row(row), 1.0),
             Self::Quantised(quantised) => {
                 let norm = quantised.norm(row);
-                for (start, centroid) in quantised.quantiser.centroids(quantised.codes(row)) {
-                    add(&mut sum[start..], centroid, norm);
+                for (start, centroid) in quantised.quantiser.decode(quantised.codes(row)) {
+                    add_scaled(&mut sum[start..], centroid, norm);
                 }
             }
         }
@@ -140,7 +143,7 @@ impl WordMatrix {
         match self {
             Self::Dense(dense) => dot(dense.row(row), vector),
             Self::Quantised(quantised) => {
-                let parts = quantised.quantiser.centroids(quantised.codes(row));
+                let parts = quantised.quantiser.decode(quantised.codes(row));
                 let sum: f32 = parts.map(|(start, centroid)| dot(centroid, &vector[start..])).sum();
                 sum * quantised.norm(row)
             }
@@ -154,11 +157,11 @@ impl WordMatrix {
         if is_quantised {
             return QuantisedMatrix::read(source).map(Self::Quantised);
         }
-        let (rows, cols) = (source.count("rows")?, source.count("columns")?);
+        let (rows, cols) = (source.read_count("rows")?, source.read_count("columns")?);
         let Some(len) = rows.checked_mul(cols) else {
             return broken(format!("has a matrix of {rows} rows of {cols} values"));
         };
-        let values = source.floats(len, "values of a matrix")?;
+        let values = source.read_floats(len, "values of a matrix")?;
         Ok(Self::Dense(DenseMatrix { rows, cols, values }))
     }
 
@@ -175,12 +178,12 @@ impl WordMatrix {
     }
 }
 
-/// Sums from first to last.
+/// Multiplies two vectors; sums from first to last.
 pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
-pub(super) fn add(sum: &mut [f32], vector: &[f32], factor: f32) {
+pub(super) fn add_scaled(sum: &mut [f32], vector: &[f32], factor: f32) {
     sum.iter_mut().zip(vector).for_each(|(sum, value)| *sum += factor * value);
 }
 

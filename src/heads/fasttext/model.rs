@@ -22,8 +22,10 @@ const SIGMOID_STEPS: f32 = 512.0;
 /// A fastText classifier as trained by `fasttext supervised`.
 #[derive(Debug, Clone)]
 pub struct FastTextModel {
-    pub(super) settings: ModelSettings,
-    pub(super) dictionary: Dictionary,
+    /// What the model was trained with.
+    pub settings: ModelSettings,
+    /// Its words and labels.
+    pub dictionary: Dictionary,
     /// `[words + buckets, dim]`.
     pub(super) input: WordMatrix,
     /// `[labels, dim]`.
@@ -67,19 +69,20 @@ impl FastTextModel {
         })
     }
 
+    /// Reads a model and checks it; bytes may be left in `source`.
     fn from_source(source: &mut ModelReader<impl Read>) -> io::Result<Self> {
-        if source.left < 8 || source.i32()? != MAGIC {
+        if source.left < 8 || source.read_i32()? != MAGIC {
             return broken("is not a fastText model of version 11 or 12");
         }
-        let version = source.i32()?;
+        let version = source.read_i32()?;
         if !(11..=VERSION).contains(&version) {
             return broken(format!("is of version {version} of the format; 11 and 12 are known"));
         }
         let settings = ModelSettings::read(source, version)?;
         let dictionary = Dictionary::read(source)?;
-        let is_quantised = source.bool()?;
+        let is_quantised = source.read_bool()?;
         let input = WordMatrix::read(source, is_quantised)?;
-        let quantises_output = source.bool()?;
+        let quantises_output = source.read_bool()?;
         let output = WordMatrix::read(source, is_quantised && quantises_output)?;
         let mut model = Self { settings, dictionary, input, output, tree: LabelTree::default() };
         model.check()?;
@@ -133,26 +136,6 @@ impl FastTextModel {
         file.commit()
     }
 
-    /// Returns the width of the vectors.
-    pub fn dim(&self) -> usize {
-        self.settings.dim
-    }
-
-    /// Returns the length of the longest n-gram of words.
-    pub fn word_ngrams(&self) -> usize {
-        self.settings.word_ngrams
-    }
-
-    /// Returns the number of words with their own vector.
-    pub fn num_words(&self) -> usize {
-        self.dictionary.num_words
-    }
-
-    /// Returns the number of vectors that n-grams share.
-    pub fn num_buckets(&self) -> usize {
-        self.settings.buckets
-    }
-
     /// Returns the labels, with their prefix, in the order of the file.
     pub fn labels(&self) -> Vec<String> {
         let text = |at| String::from_utf8_lossy(self.dictionary.label(at)).into_owned();
@@ -163,7 +146,7 @@ impl FastTextModel {
     /// (softmax) or output (other losses), and fastText's probability of it. Returns `None` if the
     /// model knows no word of the line, for which fastText makes no prediction.
     pub fn score(&self, text: &str, label: usize, scratch: &mut TextScratch) -> Option<(f32, f32)> {
-        let outputs = self.outputs(text, scratch)?;
+        let outputs = self.compute_outputs(text, scratch)?;
         let output = *outputs.get(label)?;
         let logit = match self.settings.loss {
             ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => output,
@@ -185,7 +168,7 @@ impl FastTextModel {
     /// Returns the index and fastText's probability of the best label for the first line of `text`,
     /// the last of equal ones (C++ `Loss::findKBest`); `None` if the model knows no word of it.
     pub fn best(&self, text: &str, scratch: &mut TextScratch) -> Option<(usize, f32)> {
-        let outputs = self.outputs(text, scratch)?;
+        let outputs = self.compute_outputs(text, scratch)?;
         let value = |label: usize| match self.settings.loss {
             ModelLoss::NegativeSampling | ModelLoss::OneVersusAll => sigmoid(outputs[label]),
             ModelLoss::Hierarchical | ModelLoss::Softmax => outputs[label],
@@ -207,10 +190,11 @@ impl FastTextModel {
         }
     }
 
-    /// Returns the logits of all labels, or the logarithms of probabilities of a hierarchical loss.
-    fn outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
+    /// Returns the logits of all labels, or the logarithms of probabilities of a hierarchical loss;
+    /// `None` if the model knows no word of the first line of `text`.
+    fn compute_outputs<'a>(&self, text: &str, scratch: &'a mut TextScratch) -> Option<&'a [f32]> {
         let TextScratch { line, hidden, outputs } = scratch;
-        self.dictionary.line(&self.settings, text.as_bytes(), line);
+        self.dictionary.find_rows(&self.settings, text.as_bytes(), line);
         if line.rows.is_empty() {
             return None;
         }

@@ -21,11 +21,14 @@ pub(super) enum ModelLoss {
 }
 
 #[derive(Debug, Clone)]
-pub(super) struct ModelSettings {
-    pub(super) dim: usize,
-    pub(super) word_ngrams: usize,
+pub struct ModelSettings {
+    /// Width of the vectors.
+    pub dim: usize,
+    /// Length of the longest n-gram of words.
+    pub word_ngrams: usize,
     pub(super) loss: ModelLoss,
-    pub(super) buckets: usize,
+    /// Number of vectors that n-grams share.
+    pub buckets: usize,
     /// Number of characters of the shortest and the longest n-gram within a word; 0 for none.
     pub(super) shortest_subword: usize,
     pub(super) longest_subword: usize,
@@ -69,13 +72,13 @@ impl ModelSettings {
     pub(super) fn read(source: &mut ModelReader<impl Read>, version: i32) -> io::Result<Self> {
         let mut numbers = [0; 12];
         for number in &mut numbers {
-            *number = source.i32()?;
+            *number = source.read_i32()?;
         }
         if version == 11 {
             numbers[10] = 0; // classifiers had no subwords then
         }
         let [dim, _, _, _, _, word_ngrams, loss, model, buckets, shortest, longest, _] = numbers;
-        let threshold = f64::from_le_bytes(source.array()?);
+        let threshold = f64::from_le_bytes(source.read_array()?);
         if model != SUPERVISED {
             return broken("is not a classifier (a supervised fastText model)");
         }

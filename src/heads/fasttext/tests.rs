@@ -26,7 +26,7 @@ fn rows_are_words_then_ngrams_of_words_within_the_buckets() {
     let rows = |ngrams: usize, text: &str, line: &mut LineRows| {
         let config = FastTextConfig { dim: 4, buckets: 10, ..FastTextConfig::default() };
         let settings = ModelSettings::supervised(&config, ngrams);
-        dictionary.line(&settings, text.as_bytes(), line);
+        dictionary.find_rows(&settings, text.as_bytes(), line);
         line.rows.clone()
     };
     assert_eq!(rows(1, "a unknown a", &mut line), [1, 1, 0]);

@@ -7,24 +7,25 @@ use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
 /// Replacement for a newline ([`Preprocessing::NewlineToken`]); the name is FineWeb2-HQ's.
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
+/// Returns the line of a text to train on.
 pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
     let line = match spec.preprocessing {
         Preprocessing::DeleteNewlines => text.replace('\n', "").trim_matches(is_space).to_owned(),
-        Preprocessing::Collapse => joined(text.split(is_space)),
+        Preprocessing::Collapse => join_words(text.split(is_space)),
         Preprocessing::NewlineToken => {
             let marked = text.replace('\n', &format!(" {NEWLINE_TOKEN} "));
-            joined(marked.split(is_space))
+            join_words(marked.split(is_space))
         }
     };
-    segmented(spec.segmenter, if spec.lowercase { line.to_lowercase() } else { line })
+    segment(spec.segmenter, if spec.lowercase { line.to_lowercase() } else { line })
 }
 
-/// Returns the line of a text to score.
+/// Returns the line of a text to score, which published mode prepares in another way.
 pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
     match spec.inference {
         Mode::Default => sample_line(spec, text),
         // It trims before it deletes, so that the line may end with a space.
-        Mode::Published => segmented(spec.segmenter, text.trim_matches(is_space).replace('\n', "")),
+        Mode::Published => segment(spec.segmenter, text.trim_matches(is_space).replace('\n', "")),
     }
 }
 
@@ -33,16 +34,18 @@ fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\x1c'..='\x1f').contains(&c)
 }
 
-fn joined<'a>(words: impl Iterator<Item = &'a str>) -> String {
+/// Joins the `words` that are not empty by single spaces.
+fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-fn segmented(segmenter: Segmenter, line: String) -> String {
+/// Separates the words of `line` by spaces.
+fn segment(segmenter: Segmenter, line: String) -> String {
     match segmenter {
         // `auto` was resolved when the language was known.
         Segmenter::None | Segmenter::Auto => line,
-        Segmenter::Words => joined(line.split_word_bounds().map(str::trim)),
-        Segmenter::Characters => joined(line.graphemes(true).map(str::trim)),
+        Segmenter::Words => join_words(line.split_word_bounds().map(str::trim)),
+        Segmenter::Characters => join_words(line.graphemes(true).map(str::trim)),
     }
 }
 

@@ -15,27 +15,13 @@ use polysift_encoder::Recipe;
 /// A head: its card, and what computes its scores.
 #[derive(Debug, Clone)]
 pub struct HeadOf<S> {
-    pub(crate) card: ModelCard,
-    pub(super) scorer: S,
-    pub(super) digest: String,
-}
-
-impl<S> HeadOf<S> {
-    /// Returns the spec: what the head computes.
-    pub fn spec(&self) -> &HeadSpec {
-        &self.card.spec
-    }
-
-    /// Returns the model card, which says where the head comes from.
-    pub fn card(&self) -> &ModelCard {
-        &self.card
-    }
-
-    /// Returns the BLAKE3 of the file's bytes, in hex. It does not cover settings that override the
-    /// file's card. A head without a file has the digest of its source as JSON.
-    pub fn digest(&self) -> &str {
-        &self.digest
-    }
+    /// The model card, which says what the head computes and where it comes from.
+    pub card: ModelCard,
+    /// What computes the scores.
+    pub scorer: S,
+    /// BLAKE3 of the file's bytes, in hex. It does not cover settings that override the file's card.
+    /// A head without a file has the digest of its source as JSON.
+    pub digest: String,
 }
 
 /// Definition of what a head computes; part of the [`ModelCard`] in its file.
@@ -61,15 +47,10 @@ pub struct HeadSpec {
 }
 
 impl HeadSpec {
-    pub(crate) fn of_config(config: &HeadConfig, name: &str, layer_sizes: Vec<usize>) -> Self {
-        Self {
-            kind: config.kind,
-            layer_sizes,
-            output: config.output(name),
-            chunk: config.chunk(name),
-            keep: config.keep(name),
-            ..Self::default()
-        }
+    /// Sets what `config` says of the head called `name`: output, chunk rule and kept side.
+    pub(crate) fn configured(self, config: &HeadConfig, name: &str) -> Self {
+        let (output, chunk) = (config.output(name), config.chunk(name));
+        Self { output, chunk, keep: config.keep(name), ..self }
     }
 
     /// Describes the layers for people: their widths, and what stands between them besides ReLU.
@@ -100,6 +81,9 @@ impl HeadSpec {
         }
     }
 }
+
+/// Key of the [`ModelCard`] in the metadata of a head file.
+pub(super) const CARD_KEY: &str = "polysift.card";
 
 /// Everything known about a head: JSON in its file's metadata, or beside a fastText model.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
@@ -132,10 +116,6 @@ pub struct ModelCard {
     /// How the head was trained, and its metrics.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub training: Option<TrainingRecord>,
-}
-
-impl ModelCard {
-    pub(super) const KEY: &str = "polysift.card";
 }
 
 /// How a fastText head treats texts.

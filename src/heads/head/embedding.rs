@@ -7,7 +7,7 @@ use safetensors::tensor::TensorView;
 use safetensors::{Dtype, SafeTensorError};
 
 use super::DocumentScore;
-use super::card::{HeadOf, HeadSpec, ModelCard};
+use super::card::{CARD_KEY, HeadOf, HeadSpec, ModelCard};
 use super::scorer::{ScoreScratch, Scorer};
 use super::weights;
 use polysift_base::error::{Error, Result};
@@ -79,19 +79,19 @@ impl Head {
         let scores = documents().map(|document| {
             let most = if chunk == ChunkRule::First { 1 } else { usize::MAX };
             let own = rest.split_off(..document.len().min(most)).unwrap_or_default();
-            (!own.is_empty()).then(|| DocumentScore::new(combine(own, chunk), output))
+            (!own.is_empty()).then(|| DocumentScore::new(combine_chunks(own, chunk), output))
         });
         Ok(scores.collect())
     }
 
-    /// Returns the file's bytes; equal heads give equal bytes.
+    /// Returns the head as the bytes of a safetensors file; equal heads give equal bytes.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let card = serde_json::to_string(&self.card)
             .map_err(|e| Error::shape("head file", e.to_string()))?;
         // safetensors writes several keys in the order of a hash map.
-        let metadata = HashMap::from([(ModelCard::KEY.to_owned(), card)]);
+        let metadata = HashMap::from([(CARD_KEY.to_owned(), card)]);
         let failed = |e: SafeTensorError| Error::shape("safetensors file", e.to_string());
-        let tensors = weights::named(&self.scorer);
+        let tensors = weights::named_tensors(&self.scorer);
         let le_bytes = |v: &[f32]| v.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>();
         let bytes: Vec<Vec<u8>> = tensors.iter().map(|(.., values)| le_bytes(values)).collect();
         let views = tensors.into_iter().zip(&bytes).map(|((name, shape, _), bytes)| {
@@ -112,7 +112,8 @@ impl Head {
     }
 }
 
-fn combine(logits: &[f32], rule: ChunkRule) -> f32 {
+/// Combines the logits of a document's chunks by `rule`; the result is NaN if one that counts is.
+fn combine_chunks(logits: &[f32], rule: ChunkRule) -> f32 {
     match rule {
         ChunkRule::First => logits.first().copied().unwrap_or(f32::NAN),
         // f32::max would drop NaN.

@@ -5,7 +5,7 @@ use std::path::{Component, Path};
 
 use safetensors::{SafeTensorError, SafeTensors};
 
-use super::card::{HeadSpec, ImportSource, ModelCard, Provenance};
+use super::card::{CARD_KEY, HeadSpec, ImportSource, ModelCard, Provenance};
 use super::embedding::Head;
 use super::scorer::Scorer;
 use super::weights::KnownLayers;
@@ -66,10 +66,12 @@ impl Head {
     }
 }
 
-pub(super) fn missing(path: &Path, name: &str) -> Error {
+/// Makes the [`Error::Missing`] for a head called `name` without a file at `path`.
+pub(super) fn missing_file(path: &Path, name: &str) -> Error {
     Error::missing(path, format!("the file of the head `{name}` does not exist"))
 }
 
+/// A head as read from its source, before settings complete its card.
 struct HeadFile {
     /// Its card has what is known, and is complete, with `layer_sizes`, if polysift wrote the file.
     head: Head,
@@ -83,7 +85,7 @@ impl HeadFile {
     /// Reads the file at `path`; `name` is the head's, for the error if there is no file.
     /// `activation` stands between linear layers if the file does not say what does.
     fn read(path: &Path, name: &str, activation: Option<Activation>) -> Result<Self> {
-        let bytes = if_there(io::read(path))?.ok_or_else(|| missing(path, name))?;
+        let bytes = if_there(io::read(path))?.ok_or_else(|| missing_file(path, name))?;
         let (card, scorer) =
             decode(&bytes, activation).map_err(|reason| Error::model(path, reason))?;
         let head = Head { card, scorer, digest: blake3::hash(&bytes).to_hex().to_string() };
@@ -91,8 +93,8 @@ impl HeadFile {
         Ok(Self { head, output, encoder: None })
     }
 
-    /// Reads the head of a sequence classification model, given as a directory or a hub id.
-    fn of_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
+    /// Downloads a sequence classification model, a directory or a hub id, and reads its head.
+    fn read_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
         let model = path.display().to_string();
         let config =
             EncoderConfig { model: model.clone(), max_tokens: 1, ..EncoderConfig::default() };
@@ -104,10 +106,9 @@ impl HeadFile {
         let (activation, norm_eps) = (activation.or(classifier.activation), classifier.norm_eps);
         let known = KnownLayers { is_own: false, activation, norm_eps };
         let (scorer, _) = weights::parse_safetensors(&files.tensors()?, known).map_err(fail)?;
-        let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
+        let outputs = scorer.spec().layer_sizes.last().copied().unwrap_or_default();
         let digest = files.recipe.model_digest.clone();
-        let pooling = format!("{:?} pooling", classifier.pooling).to_lowercase();
-        let encoder = Some(format!("{model}, {pooling}"));
+        let encoder = Some(format!("{model}, {} pooling", classifier.pooling));
         let provenance =
             Some(Provenance { encoder_digest: digest.clone(), model, ..Default::default() });
         let labels = classifier.labels(outputs);
@@ -116,16 +117,16 @@ impl HeadFile {
         Ok(Self { head: Head { card, scorer, digest }, output, encoder })
     }
 
-    /// Returns the preset that fits the outputs; several without names mean toxicity.
+    /// Returns the preset that fits the outputs: toxicity for several outputs without labels.
     fn preset(&self) -> Preset {
         let Head { card, scorer, .. } = &self.head;
-        let is_class = scorer.kind() == HeadKind::Mlp && card.labels.is_empty();
-        let outputs = scorer.layer_sizes().last().copied().unwrap_or_default();
-        if is_class && outputs > 1 { Preset::Toxicity } else { Preset::Quality }
+        let HeadSpec { kind, layer_sizes, .. } = scorer.spec();
+        let is_class = kind == HeadKind::Mlp && card.labels.is_empty();
+        if is_class && layer_sizes.last() > Some(&1) { Preset::Toxicity } else { Preset::Quality }
     }
 
-    /// Parses an output; the number of an output may be replaced by its label.
-    fn named_output(&self, text: &str) -> Result<HeadOutput> {
+    /// Parses the value of `--output`, in which a label may stand for the number of an output.
+    fn parse_output(&self, text: &str) -> Result<HeadOutput> {
         let number = |label| self.head.card.labels.iter().position(|known| known == label);
         let named = text.split_once(':').and_then(|(kind, label)| Some((kind, number(label)?)));
         let fail = |reason| Error::config("--output", reason);
@@ -143,9 +144,9 @@ impl HeadFile {
         let fail = |reason: String| Error::model(path, reason);
         if card.spec.layer_sizes.is_empty() {
             let output = config.output.or(output);
-            let config = HeadConfig { kind: scorer.kind(), output, ..config.clone() };
-            card.spec = HeadSpec::of_config(&config, name, scorer.layer_sizes());
-            (card.spec.activation, card.spec.norm_eps) = scorer.between();
+            let spec = scorer.spec();
+            let config = HeadConfig { kind: spec.kind, output, ..config.clone() };
+            card.spec = spec.configured(&config, name);
             name.clone_into(&mut card.head);
         }
         let spec = &mut card.spec;
@@ -172,7 +173,7 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     };
     let (_, metadata) = SafeTensors::read_metadata(bytes).map_err(unreadable)?;
     let tensors = SafeTensors::deserialize(bytes).map_err(unreadable)?.tensors();
-    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(ModelCard::KEY));
+    let card = metadata.metadata().as_ref().and_then(|entries| entries.get(CARD_KEY));
     let Some(card) = card else {
         return weights::parse_safetensors(&tensors, known).map(foreign);
     };
@@ -183,7 +184,8 @@ fn decode(bytes: &[u8], activation: Option<Activation>) -> Result<(ModelCard, Sc
     let (scorer, references) = weights::parse_safetensors(&tensors, known)?;
     let [center, found] = [card.references, references].map(|counts| counts?.center);
     let said = (*kind, layer_sizes.clone(), center);
-    let found = (scorer.kind(), scorer.layer_sizes(), found);
+    let spec = scorer.spec();
+    let found = (spec.kind, spec.layer_sizes, found);
     if said != found || norm_eps.is_some_and(|eps| eps < 0.0) {
         return Err(format!("its card says {said:?}, its tensors are {found:?}"));
     }
@@ -207,6 +209,7 @@ pub enum PublishedRecipe {
     HpltRegisters,
 }
 
+/// What all heads of a [`PublishedRecipe`] have in common.
 struct Published {
     encoder: &'static str,
     preset: Preset,
@@ -288,7 +291,7 @@ pub fn is_classifier(path: &Path) -> bool {
 /// polysift wrote, and models of several labels if `request` names none.
 pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result<Head> {
     let file = if is_classifier(path) {
-        HeadFile::of_model(path, request.activation, hub)?
+        HeadFile::read_model(path, request.activation, hub)?
     } else {
         HeadFile::read(path, request.name.as_deref().unwrap_or("head"), request.activation)?
     };
@@ -297,7 +300,7 @@ pub fn import(path: &Path, request: &ImportRequest, hub: &HubSettings) -> Result
     }
     let published = request.recipe.map(PublishedRecipe::describe);
     let known = published.as_ref();
-    let output = request.output.as_deref().map(|text| file.named_output(text)).transpose()?;
+    let output = request.output.as_deref().map(|text| file.parse_output(text)).transpose()?;
     let output = output.or(known.and_then(|known| known.output));
     let labels = &file.head.card.labels;
     if output.or(file.output).is_none() && !labels.is_empty() {
@@ -348,12 +351,12 @@ pub fn language_of(file_name: &str) -> Option<String> {
 
 /// Returns true if `text` has the form `deu_Latn`.
 fn is_code(text: &str) -> bool {
-    let bytes = text.as_bytes();
-    bytes.len() == 8
-        && bytes[..3].iter().all(u8::is_ascii_lowercase)
-        && bytes[3] == b'_'
-        && bytes[4].is_ascii_uppercase()
-        && bytes[5..].iter().all(u8::is_ascii_lowercase)
+    let form = text.chars().map(|c| match c {
+        'a'..='z' => 'a',
+        'A'..='Z' => 'A',
+        other => other,
+    });
+    form.eq("aaa_Aaaa".chars())
 }
 
 #[cfg(test)]

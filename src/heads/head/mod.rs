@@ -90,6 +90,7 @@ impl AnyHead {
         self.described().1
     }
 
+    /// Returns the card and the digest, which every kind of head has.
     fn described(&self) -> (&ModelCard, &str) {
         match self {
             Self::Embedding(head) => (&head.card, &head.digest),
@@ -101,10 +102,5 @@ impl AnyHead {
     /// Returns the head if it scores embeddings.
     pub fn as_embedding(&self) -> Option<&Head> {
         if let Self::Embedding(head) = self { Some(head) } else { None }
-    }
-
-    /// Returns true if the head scores texts.
-    pub fn is_of_texts(&self) -> bool {
-        self.spec().kind.is_of_texts()
     }
 }

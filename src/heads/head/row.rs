@@ -22,7 +22,8 @@ pub enum ScoreSource {
 }
 
 impl RowHead {
-    /// Makes the row head called `name` of `config`; `seed` is the run's.
+    /// Makes the row head called `name` of `config`. The order of a random head follows from its
+    /// name and from `seed`, which is the run's.
     pub fn new(name: &str, config: &HeadConfig, seed: u64) -> Self {
         let scorer = match &config.score {
             Some(column) if config.kind == HeadKind::Column => ScoreSource::Column(column.clone()),
@@ -30,17 +31,13 @@ impl RowHead {
             _ => ScoreSource::Random(hash_seed(&[name], seed)),
         };
         let json = serde_json::to_vec(&scorer).unwrap_or_default();
-        let spec = HeadSpec::of_config(config, name, Vec::new());
+        let spec = HeadSpec { kind: config.kind, ..HeadSpec::default() };
+        let spec = spec.configured(config, name);
         let card = ModelCard { head: name.to_owned(), spec, ..ModelCard::default() };
         Self { card, scorer, digest: blake3::hash(&json).to_hex().to_string() }
     }
 
-    /// Returns where the score of a row comes from.
-    pub fn source(&self) -> &ScoreSource {
-        &self.scorer
-    }
-
-    /// Returns the column that provides the values for [`RowHead::score`].
+    /// Returns the column that provides the values for [`RowHead::score`]; `None` for random heads.
     pub fn column(&self) -> Option<&str> {
         match &self.scorer {
             ScoreSource::Column(column) => Some(column),
@@ -48,7 +45,8 @@ impl RowHead {
         }
     }
 
-    /// Scores the row `id`; `value` is its value in the column.
+    /// Scores the row `id` with this `value` in the column; `None` if the column is needed and
+    /// empty.
     pub fn score(&self, id: &str, value: Option<f32>) -> Option<DocumentScore> {
         let score = match self.scorer {
             ScoreSource::Column(_) => value?,
@@ -71,7 +69,7 @@ mod tests {
     fn random_scores_are_those_of_the_published_hash() {
         let config = HeadConfig { kind: HeadKind::Random, ..HeadConfig::default() };
         let head = RowHead::new("sample", &config, 42);
-        assert_eq!(*head.source(), ScoreSource::Random(4_724_028_913_651_968_343));
+        assert_eq!(head.scorer, ScoreSource::Random(4_724_028_913_651_968_343));
         let score = |i: usize| head.score(&format!("doc-{i}"), None).map_or(f32::NAN, |s| s.score);
         assert!((f64::from(score(0)) - 8_606_003_404_178_797_738.0 / 2f64.powi(64)).abs() < 1e-7);
         let mut order: Vec<usize> = (0..1000).collect();

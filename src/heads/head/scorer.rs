@@ -8,9 +8,11 @@ use polysift_kernels::{
     gemm, layer_norm, linear_f64, raise_to_row_max, relu,
 };
 
+use super::card::HeadSpec;
 use crate::vectors::{BLOCK_ROWS, PackedRows, SearchScratch, normalised};
 use polysift_config::{Activation, HeadKind, HeadOutput};
 
+/// A linear layer: y = x Wᵀ + b.
 #[derive(Debug, Clone)]
 pub struct LinearLayer {
     /// `[outputs, inputs]` f32, row-major, as PyTorch stores it.
@@ -112,25 +114,25 @@ impl Scorer {
         Self::Mlp(with_relu.skip(1).collect())
     }
 
-    /// Returns the activation between linear layers and the eps of the norms; see `HeadSpec`.
-    pub(super) fn between(&self) -> (Activation, Option<f64>) {
-        let (mut activation, mut norm_eps) = (Activation::Relu, None);
-        let layers = if let Self::Mlp(layers) = self { &layers[..] } else { &[] };
-        for layer in layers {
-            match layer {
-                HeadLayer::Linear(_) => {}
-                HeadLayer::Activation(one) => activation = *one,
-                HeadLayer::LayerNorm { eps, .. } => norm_eps = Some(*eps),
+    /// Returns what the layers or references tell of a head's spec; the rest has its defaults.
+    pub(crate) fn spec(&self) -> HeadSpec {
+        let mut spec = HeadSpec { layer_sizes: vec![self.hidden_size()], ..HeadSpec::default() };
+        match self {
+            Self::Mlp(layers) => {
+                for layer in layers {
+                    match layer {
+                        HeadLayer::Linear(layer) => spec.layer_sizes.push(layer.outputs()),
+                        HeadLayer::Activation(one) => spec.activation = *one,
+                        HeadLayer::LayerNorm { eps, .. } => spec.norm_eps = Some(*eps),
+                    }
+                }
+            }
+            Self::Cosine(references) => {
+                spec.kind = HeadKind::Cosine;
+                spec.layer_sizes.push(references.len());
             }
         }
-        (activation, norm_eps)
-    }
-
-    pub(crate) fn kind(&self) -> HeadKind {
-        match self {
-            Self::Mlp(_) => HeadKind::Mlp,
-            Self::Cosine(_) => HeadKind::Cosine,
-        }
+        spec
     }
 
     /// Returns the width `D` of the embeddings.
@@ -138,20 +140,6 @@ impl Scorer {
         match self {
             Self::Mlp(layers) => layers.iter().find_map(HeadLayer::widths).unwrap_or((0, 0)).0,
             Self::Cosine(references) => references.hidden_size,
-        }
-    }
-
-    /// Returns the widths of all layers, as in `HeadSpec::layer_sizes`.
-    pub(crate) fn layer_sizes(&self) -> Vec<usize> {
-        match self {
-            Self::Mlp(layers) => {
-                let outputs = layers.iter().filter_map(|layer| match layer {
-                    HeadLayer::Linear(layer) => Some(layer.outputs()),
-                    _ => None,
-                });
-                [self.hidden_size()].into_iter().chain(outputs).collect()
-            }
-            Self::Cosine(references) => vec![references.hidden_size, references.len()],
         }
     }
 
@@ -182,7 +170,7 @@ impl Scorer {
         };
         let finite = |logit: f32| if logit.is_finite() { logit } else { f32::NAN };
         let rows = outputs.chunks_exact(self.num_outputs());
-        rows.map(|row| finite(logit(row, output) as f32)).collect()
+        rows.map(|row| finite(logit_of(row, output) as f32)).collect()
     }
 
     /// Appends the outputs `[rows.len(), num_outputs]` f64 of at most [`BLOCK_ROWS`] `rows` of
@@ -203,12 +191,12 @@ impl Scorer {
         let outputs = &mut outputs[start..];
         match self {
             Self::Mlp(layers) => {
-                let block = contiguous(matrix, rows, width, block);
+                let block = gather_rows(matrix, rows, width, block);
                 finite_rows(isa, block, width, usable);
                 mlp_outputs(layers, block, count, (states, &mut search.gemm), outputs);
             }
             Self::Cosine(references) => {
-                let rows = contiguous(matrix, rows, width, &mut states[0]);
+                let rows = gather_rows(matrix, rows, width, &mut states[0]);
                 let centred = references.mean.as_ref().map(|mean| centred(rows, mean));
                 block.clear();
                 let rows = centred.as_deref().unwrap_or(rows).chunks_exact(width);
@@ -245,8 +233,8 @@ pub struct ScoreScratch {
     search: SearchScratch,
 }
 
-/// Returns the `rows` of `matrix` in place if they are consecutive, else copies them to `memory`.
-fn contiguous<'a>(
+/// Returns the `rows` of `matrix`: in place if they are consecutive, else copied to `memory`.
+fn gather_rows<'a>(
     matrix: &'a [f32],
     rows: &[usize],
     width: usize,
@@ -263,7 +251,7 @@ fn contiguous<'a>(
     memory
 }
 
-/// Computes the outputs of `block` `[count, D]`; `states` holds the hidden layers' outputs.
+/// Computes the `outputs` of `block` `[count, D]`; `states` is memory for the hidden layers.
 fn mlp_outputs(
     layers: &[HeadLayer],
     block: &[f32],
@@ -304,9 +292,9 @@ fn mlp_outputs(
     linear_f64(isa, input, &last.weight, &last.bias, outputs);
 }
 
-/// Computes the logit of `outputs`: one output, the log-odds of a class, z_c - log(sum over the
-/// others of exp(z)), or the mean class.
-fn logit(outputs: &[f64], output: HeadOutput) -> f64 {
+/// Computes the logit of the `outputs` of a row: one output, the log-odds of a class, z_c - log(sum
+/// over the others of exp(z)), or the mean class.
+fn logit_of(outputs: &[f64], output: HeadOutput) -> f64 {
     match output {
         HeadOutput::Sigmoid | HeadOutput::Raw => outputs[0],
         HeadOutput::SigmoidOf(output) => outputs[output],

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 
 use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard, TextCard};
-use super::file::missing;
+use super::file::missing_file;
 use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
@@ -20,7 +20,8 @@ pub type FastTextHead = HeadOf<FastTextScorer>;
 /// A fastText model, and how texts become its words.
 #[derive(Debug, Clone)]
 pub struct FastTextScorer {
-    spec: TextSpec,
+    /// How a text becomes words.
+    pub spec: TextSpec,
     model: FastTextModel,
     /// Index of the label whose probability is the score.
     label: usize,
@@ -40,8 +41,9 @@ impl FastTextHead {
             .map_err(|e| Error::model(&path, format!("is not the card of a head: {e}")))
     }
 
-    /// Reads the card; fails with [`Error::Model`] if it is of a model with another digest.
-    pub fn card_of(path: &Path, digest: &str) -> Result<Option<ModelCard>> {
+    /// Reads the card beside the model at `path`, if there is one; fails with [`Error::Model`] if
+    /// it is of a model with another digest than `digest`.
+    pub fn read_matching_card(path: &Path, digest: &str) -> Result<Option<ModelCard>> {
         let card = Self::read_card(path)?;
         let is_its =
             |card: &ModelCard| card.text.as_ref().is_some_and(|t| t.model_digest == digest);
@@ -58,14 +60,14 @@ impl FastTextHead {
     /// `keep` override it. Without a card, `config` defines it.
     pub fn load(path: &Path, name: &str, config: &HeadConfig, language: &str) -> Result<Self> {
         if !path.is_file() {
-            return Err(missing(path, name));
+            return Err(missing_file(path, name));
         }
         let (model, digest) = FastTextModel::read(path)?;
-        let mut card = Self::card_of(path, &digest)?.unwrap_or_else(|| {
+        let mut card = Self::read_matching_card(path, &digest)?.unwrap_or_else(|| {
             let text = TextCard {
                 spec: config.fasttext.text_spec(language),
                 model_digest: digest.clone(),
-                word_ngrams: model.word_ngrams(),
+                word_ngrams: model.settings.word_ngrams,
                 training: None,
             };
             let spec = HeadSpec { keep: config.keep(name), ..HeadSpec::default() };
@@ -78,7 +80,8 @@ impl FastTextHead {
         Self::new(card, model, digest).map_err(|reason| Error::model(path, reason))
     }
 
-    /// Sets the spec of `card` from the model, except for the kept side.
+    /// Sets the spec of `card`, except for the kept side, from `model`. Fails if `card` does not
+    /// say how texts become words, or if the model lacks the positive label.
     pub(crate) fn new(
         mut card: ModelCard,
         model: FastTextModel,
@@ -95,17 +98,12 @@ impl FastTextHead {
         };
         card.spec = HeadSpec {
             kind: HeadKind::FastText,
-            layer_sizes: vec![model.dim(), labels.len()],
+            layer_sizes: vec![model.settings.dim, labels.len()],
             output: HeadOutput::Class(label),
             keep: card.spec.keep,
             ..HeadSpec::default()
         };
         Ok(Self { card, scorer: FastTextScorer { spec, model, label }, digest })
-    }
-
-    /// Returns how a text becomes words.
-    pub fn text_spec(&self) -> &TextSpec {
-        &self.scorer.spec
     }
 
     /// Scores `texts` in parallel on the current rayon pool; a document without text scores `None`.

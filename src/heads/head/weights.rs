@@ -46,7 +46,7 @@ pub(super) struct KnownLayers {
 }
 
 /// Returns name, shape and values of each tensor of `scorer`.
-pub(super) fn named(scorer: &Scorer) -> Vec<(String, Vec<usize>, &[f32])> {
+pub(super) fn named_tensors(scorer: &Scorer) -> Vec<(String, Vec<usize>, &[f32])> {
     match scorer {
         Scorer::Mlp(layers) => {
             let (mut tensors, mut index) = (Vec::new(), 0);
@@ -86,7 +86,7 @@ pub(super) type Read<'r, 'a> = &'r mut dyn FnMut(&str) -> Result<Option<Stored<'
 
 /// Makes the scorer that the tensors `names` describe. References of other software are normalised,
 /// and references of zero norm are dropped and counted. The error text names the tensor.
-pub(super) fn parse(
+pub(super) fn parse_tensors(
     names: &[String],
     read: Read<'_, '_>,
     known: KnownLayers,
@@ -96,15 +96,15 @@ pub(super) fn parse(
         if !names.iter().all(is_known) {
             return Err(format!("holds other tensors besides `{REFERENCES}`"));
         }
-        return references(read, known.is_own);
+        return read_references(read, known.is_own);
     }
-    let (modules, activation) = modules(names)?;
+    let (modules, activation) = find_layers(names)?;
     let activation = HeadLayer::Activation(known.activation.unwrap_or(activation));
     let mut layers = Vec::new();
     // Index and width of the previous layer; `is_due` if its linear layer needs an activation.
     let (mut before, mut width, mut is_due) = (None, None, false);
     for (name, place) in modules {
-        let layer = layer(read, &name, (width, known.norm_eps))?;
+        let layer = read_layer(read, &name, (width, known.norm_eps))?;
         let is_linear = matches!(layer, HeadLayer::Linear(_));
         let has_room = place.zip(before).is_none_or(|(place, before)| place > before + 1);
         // The activation stands before a norm if the indices leave room there, else after it.
@@ -122,8 +122,10 @@ pub(super) fn parse(
     }
 }
 
-fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
-    let stored = required(read, REFERENCES)?;
+/// Reads a cosine head; if it is not `ours`, references are normalised, and those of norm 0
+/// dropped.
+fn read_references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
+    let stored = read_required(read, REFERENCES)?;
     let (requested, width) = matrix_shape(REFERENCES, &stored)?;
     let mut values = stored.values(REFERENCES)?;
     if !ours {
@@ -132,7 +134,7 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
     if values.is_empty() {
         return Err(format!("tensor `{REFERENCES}`: all references are zero"));
     }
-    let mean = optional(read, MEAN, &[width])?;
+    let mean = read_vector(read, MEAN, width)?;
     let center = mean.as_ref().map(|_| Centering::Mean);
     let references = References::from_normalised(values, width, mean);
     let available = references.len();
@@ -142,15 +144,15 @@ fn references(read: Read<'_, '_>, ours: bool) -> Result<HeadWeights, String> {
 }
 
 /// Name of a layer, and its index if it is in a `Sequential`.
-type Module = (String, Option<usize>);
+type LayerName = (String, Option<usize>);
 
-/// Returns the layers of a file, and the activation between linear ones. The file may also hold an
-/// encoder, whose tensor names do not end in an index; other tensors are refused.
-fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
+/// Returns the layers of a file in their order, and the activation between linear ones. The file
+/// may also hold an encoder, whose tensor names do not end in an index; other tensors are refused.
+fn find_layers(names: &[String]) -> Result<(Vec<LayerName>, Activation), String> {
     let has_encoder =
         names.iter().any(|name| WORD_EMBEDDINGS.iter().any(|words| name.ends_with(words)));
     for (known, activation) in CLASSIFIERS {
-        let found: Option<Vec<&str>> = known.iter().map(|known| module(names, known)).collect();
+        let found: Option<Vec<&str>> = known.iter().map(|known| find_layer(names, known)).collect();
         let Some(found) = found else { continue };
         let of_head = |name: &String| {
             let layer = name.rsplit_once('.').map_or("", |(layer, _)| layer);
@@ -164,13 +166,13 @@ fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     let layer = |name: &String| name.rsplit_once('.').map(|(layer, _)| layer.to_owned());
     let layers: BTreeSet<Option<String>> = names.iter().map(layer).collect();
     if let ([Some(only)], false) = (layers.iter().collect::<Vec<_>>().as_slice(), has_encoder)
-        && layer_index(&format!("{only}.weight")).is_none()
+        && split_layer_name(&format!("{only}.weight")).is_none()
     {
         return Ok((vec![(only.clone(), None)], Activation::Relu)); // one linear layer
     }
     let mut by_prefix: BTreeMap<&str, BTreeSet<usize>> = BTreeMap::new();
     for name in names {
-        match layer_index(name) {
+        match split_layer_name(name) {
             Some((prefix, index)) => {
                 by_prefix.entry(prefix).or_default().insert(index);
             }
@@ -196,8 +198,8 @@ fn modules(names: &[String]) -> Result<(Vec<Module>, Activation), String> {
     }
 }
 
-/// Returns the only layer of `names` that is called `known` after any prefix.
-fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
+/// Returns the layer of `names` that is called `known` after any prefix; `None` for several.
+fn find_layer<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
     let is_known = |name: &str| {
         name.strip_suffix(known).is_some_and(|prefix| prefix.is_empty() || prefix.ends_with('.'))
     };
@@ -206,7 +208,8 @@ fn module<'a>(names: &'a [String], known: &str) -> Option<&'a str> {
     found.next().filter(|_| found.next().is_none())
 }
 
-fn layer_index(name: &str) -> Option<(&str, usize)> {
+/// Splits `<prefix><index>.weight` (or `.bias`) into prefix and index; `None` for other names.
+fn split_layer_name(name: &str) -> Option<(&str, usize)> {
     let layer = name.strip_suffix(".weight").or_else(|| name.strip_suffix(".bias"))?;
     let digits = layer.len() - layer.trim_end_matches(|c: char| c.is_ascii_digit()).len();
     let (prefix, index) = layer.split_at(layer.len() - digits);
@@ -217,13 +220,13 @@ fn layer_index(name: &str) -> Option<(&str, usize)> {
 
 /// Reads the layer called `name`. Its input must have the `width` of the previous output. A missing
 /// bias is zeros. A weight that is a vector makes a norm.
-fn layer(
+fn read_layer(
     read: Read<'_, '_>,
     name: &str,
     (width, norm_eps): (Option<usize>, Option<f64>),
 ) -> Result<HeadLayer, String> {
     let weight_name = format!("{name}.weight");
-    let weight = required(read, &weight_name)?;
+    let weight = read_required(read, &weight_name)?;
     let is_norm = weight.shape.len() == 1;
     let (outputs, inputs) = match *weight.shape {
         [width] if width > 0 => (width, width),
@@ -235,7 +238,7 @@ fn layer(
         ));
     }
     let weight = weight.values(&weight_name)?;
-    let bias = optional(read, &format!("{name}.bias"), &[outputs])?;
+    let bias = read_vector(read, &format!("{name}.bias"), outputs)?;
     let bias = bias.unwrap_or_else(|| vec![0.0; outputs]);
     if is_norm {
         let eps = norm_eps.unwrap_or(DEFAULT_EPS);
@@ -244,16 +247,17 @@ fn layer(
     Ok(HeadLayer::Linear(LinearLayer::new(weight, bias)))
 }
 
-fn required<'a>(read: Read<'_, 'a>, name: &str) -> Result<Stored<'a>, String> {
+/// Returns the tensor called `name`; fails if there is none.
+fn read_required<'a>(read: Read<'_, 'a>, name: &str) -> Result<Stored<'a>, String> {
     read(name)?.ok_or_else(|| format!("tensor `{name}` is missing"))
 }
 
-/// Reads the tensor called `name`, which must have this shape, if there is one.
-fn optional(read: Read<'_, '_>, name: &str, shape: &[usize]) -> Result<Option<Vec<f32>>, String> {
+/// Reads the vector called `name`, if there is one; it must have `len` values.
+fn read_vector(read: Read<'_, '_>, name: &str, len: usize) -> Result<Option<Vec<f32>>, String> {
     let Some(stored) = read(name)? else { return Ok(None) };
-    if stored.shape != shape {
+    if stored.shape != [len] {
         let found = &stored.shape;
-        return Err(format!("tensor `{name}` has the shape {found:?}; expected {shape:?}"));
+        return Err(format!("tensor `{name}` has the shape {found:?}; expected [{len}]"));
     }
     stored.values(name).map(Some)
 }
@@ -266,6 +270,7 @@ fn matrix_shape(name: &str, stored: &Stored<'_>) -> Result<(usize, usize), Strin
     }
 }
 
+/// Makes the scorer that the `tensors` of a safetensors file describe, see [`parse_tensors`].
 pub(super) fn parse_safetensors(
     tensors: &[(String, TensorView<'_>)],
     known: KnownLayers,
@@ -281,7 +286,7 @@ pub(super) fn parse_safetensors(
             Stored { dtype: view.dtype(), shape, strides, offset: 0, data: view.data() }
         }))
     };
-    parse(&names, &mut read, known)
+    parse_tensors(&names, &mut read, known)
 }
 
 /// A tensor that is not read yet. Only the length of `data` can be trusted.
@@ -337,11 +342,11 @@ impl Stored<'_> {
             return Err(outside());
         }
         let value: fn(&[u8]) -> f32 = match self.dtype {
-            Dtype::F32 => |bytes| f32::from_le_bytes(first(bytes)),
-            Dtype::F64 => |bytes| f64::from_le_bytes(first(bytes)) as f32,
-            Dtype::F16 => |bytes| f16::from_le_bytes(first(bytes)).to_f32(),
-            Dtype::BF16 => |bytes| bf16::from_le_bytes(first(bytes)).to_f32(),
-            other => return Err(not_a_float(name, other)),
+            Dtype::F32 => |bytes| f32::from_le_bytes(first_bytes(bytes)),
+            Dtype::F64 => |bytes| f64::from_le_bytes(first_bytes(bytes)) as f32,
+            Dtype::F16 => |bytes| f16::from_le_bytes(first_bytes(bytes)).to_f32(),
+            Dtype::BF16 => |bytes| bf16::from_le_bytes(first_bytes(bytes)).to_f32(),
+            other => return Err(wrong_type(name, other)),
         };
         let at = |index: usize| value(&self.data[index * size..]);
         let values: Vec<f32> = (0..rows)
@@ -355,10 +360,12 @@ impl Stored<'_> {
     }
 }
 
-pub(super) fn not_a_float(name: &str, dtype: impl std::fmt::Display) -> String {
+/// Returns the error text for a tensor whose values are not floats.
+pub(super) fn wrong_type(name: &str, dtype: impl std::fmt::Display) -> String {
     format!("tensor `{name}` is of type {dtype}; expected a float")
 }
 
-fn first<const N: usize>(bytes: &[u8]) -> [u8; N] {
+/// Returns the first `N` of `bytes`, or zeros if there are fewer.
+fn first_bytes<const N: usize>(bytes: &[u8]) -> [u8; N] {
     bytes.first_chunk().copied().unwrap_or([0; N])
 }

@@ -19,7 +19,7 @@ use polysift_base::error::Result;
 use polysift_base::metrics::Metrics;
 use polysift_config::{Centering, HeadConfig, HeadKind, LabelKind, Mode, TrainingConfig};
 pub use request::{MIN_SAMPLES, TrainingRequest, check_labels};
-use request::{Trained, has_several};
+use request::{Trained, differ};
 pub use samples::{Samples, Splits, hold_out, split, tenth};
 pub use texts::train_text_head;
 
@@ -45,12 +45,12 @@ pub fn train_head(request: &TrainingRequest<'_>) -> Result<Head> {
     let (config, name) = (request.config, request.name);
     let is_default = config.training.mode == Mode::Default;
     let (splits, excluded_samples) = request.split()?;
-    let (Trained { scorer, record, references }, spec) = trained(request, &splits)?;
+    let (Trained { scorer, record, references }, spec) = train_scorer(request, &splits)?;
     let metrics = |request: &TrainingRequest<'_>, scorer: &Scorer, rows: &[usize]| {
         request.metrics(scorer, rows).map(Metrics::rounded)
     };
     let test = metrics(request, &scorer, &splits.test);
-    request.warn_of_few(test);
+    request.warn_of_few_texts(test);
     let validation = metrics(request, &scorer, &splits.validation);
     let mut record = TrainingRecord { excluded_samples, validation, test, ..record };
     if let (true, Some(test), false) = (is_default, test, config.kind == HeadKind::Cosine) {
@@ -74,7 +74,7 @@ pub fn train_head(request: &TrainingRequest<'_>) -> Result<Head> {
         spearman = test.and_then(|test| test.spearman),
         "trained"
     );
-    let mut card = request.card(spec, record, &splits);
+    let mut card = request.make_card(spec, record, &splits);
     card.references = references;
     Head::new(card, scorer)
 }
@@ -82,11 +82,12 @@ pub fn train_head(request: &TrainingRequest<'_>) -> Result<Head> {
 /// Trains a head that only draws the negatives of the next round, without any metrics.
 pub fn train_round(request: &TrainingRequest<'_>) -> Result<Head> {
     let (splits, _) = request.split()?;
-    let (Trained { scorer, record, .. }, spec) = trained(request, &splits)?;
-    Head::new(request.card(spec, record, &splits), scorer)
+    let (Trained { scorer, record, .. }, spec) = train_scorer(request, &splits)?;
+    Head::new(request.make_card(spec, record, &splits), scorer)
 }
 
-fn trained(request: &TrainingRequest<'_>, splits: &Splits) -> Result<(Trained, HeadSpec)> {
+/// Trains the scorer and makes its spec; fails for kinds that do not learn from embeddings.
+fn train_scorer(request: &TrainingRequest<'_>, splits: &Splits) -> Result<(Trained, HeadSpec)> {
     let (config, name) = (request.config, request.name);
     let trained = match config.kind {
         HeadKind::Mlp | HeadKind::Logistic | HeadKind::Ridge => fit::train(request, splits)?,
@@ -94,8 +95,7 @@ fn trained(request: &TrainingRequest<'_>, splits: &Splits) -> Result<(Trained, H
         HeadKind::FastText => return Err(request.error("it is trained on texts")),
         HeadKind::Column | HeadKind::Random => return Err(request.error("it is not trained")),
     };
-    let (kind, sizes) = (trained.scorer.kind(), trained.scorer.layer_sizes());
-    let spec = HeadSpec { kind, ..HeadSpec::of_config(config, name, sizes) };
+    let spec = trained.scorer.spec().configured(config, name);
     Ok((trained, spec))
 }
 
@@ -110,7 +110,7 @@ fn learning_curve(
         config.training.weight_decay = hyperparameters.weight_decay;
     }
     let mut order = splits.train.clone();
-    order.shuffle(&mut request.stream("learning curve"));
+    order.shuffle(&mut request.random_stream("learning curve"));
     let is_graded = request.config.label_kind() == LabelKind::Grades;
     let (positive, negative): (Vec<usize>, Vec<usize>) =
         order.into_iter().partition(|&row| !is_graded && request.samples.is_positive(row));
@@ -119,7 +119,7 @@ fn learning_curve(
         let train = [&positive, &negative].map(|rows| &rows[..rows.len() / part]).concat();
         let samples = request.samples;
         if train.len() < MIN_SAMPLES
-            || !has_several(&samples.grades(&train))
+            || !differ(&samples.labels_of(&train))
             || samples.total_weight(&train) <= 0.0
         {
             continue;
@@ -165,7 +165,7 @@ fn sample_references(request: &TrainingRequest<'_>, splits: &Splits) -> Result<T
         )));
     }
     let mut chosen: Vec<usize> = (0..units.len()).collect();
-    chosen.shuffle(&mut request.stream("references"));
+    chosen.shuffle(&mut request.random_stream("references"));
     chosen.truncate(requested);
     chosen.sort_unstable();
     let values = chosen.into_iter().flat_map(|at| units[at].iter().copied()).collect();

@@ -44,6 +44,7 @@ pub struct TrainingRequest<'a> {
 }
 
 impl TrainingRequest<'_> {
+    /// Makes the [`Error::Training`] of this head and language.
     pub(super) fn error(&self, reason: impl Into<String>) -> Error {
         let (head, language) = (self.name.to_owned(), self.language.to_owned());
         Error::Training { head, language, reason: reason.into() }
@@ -51,7 +52,7 @@ impl TrainingRequest<'_> {
 
     /// Returns the random numbers of `purpose` for this seed, head and language. Each purpose has
     /// its own stream, so that one more draw in one changes nothing in others.
-    pub(super) fn stream(&self, purpose: &str) -> ChaCha8Rng {
+    pub(super) fn random_stream(&self, purpose: &str) -> ChaCha8Rng {
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.seed.to_le_bytes());
         for field in [self.name, self.language, purpose] {
@@ -71,7 +72,7 @@ impl TrainingRequest<'_> {
         let usable: Vec<usize> = (0..samples.ids.len()).filter(is_usable).collect();
         let excluded = samples.ids.len() - usable.len();
         let check = |which, rows: &[usize], least| {
-            check(config, which, &samples.grades(rows), least, excluded)
+            check_enough(config, which, &samples.labels_of(rows), least, excluded)
                 .map_err(|reason| self.error(reason))
         };
         check("", &usable, MIN_SAMPLES)?;
@@ -110,7 +111,8 @@ impl TrainingRequest<'_> {
         Ok(weights)
     }
 
-    pub(super) fn warn_of_few(&self, test: Option<Metrics>) {
+    /// Logs a warning if the metrics `test` are of fewer than [`FEW_TEST_TEXTS`] texts.
+    pub(super) fn warn_of_few_texts(&self, test: Option<Metrics>) {
         let few = test.map(|test| test.num_samples).filter(|texts| *texts < FEW_TEST_TEXTS);
         if let Some(texts) = few {
             let told = "the test figures are of few texts: their intervals say how far they can be trusted";
@@ -119,7 +121,7 @@ impl TrainingRequest<'_> {
     }
 
     /// Makes the card of a head trained on `splits`; `record` holds what else is known of it.
-    pub(super) fn card(
+    pub(super) fn make_card(
         &self,
         spec: HeadSpec,
         record: TrainingRecord,
@@ -131,9 +133,9 @@ impl TrainingRequest<'_> {
         let samples = [("train", train), ("validation", validation), ("test", test)];
         let kind = self.config.label_kind();
         let samples =
-            samples.map(|(name, rows)| (name.to_owned(), self.samples.counts(rows, kind)));
+            samples.map(|(name, rows)| (name.to_owned(), self.samples.count_labels(rows, kind)));
         let (seed, negatives, samples) = (self.seed, self.config.negatives, samples.into());
-        let test_digest = (!test.is_empty()).then(|| self.samples.digest(test));
+        let test_digest = (!test.is_empty()).then(|| self.samples.text_digest(test));
         ModelCard {
             language: Some(self.language.to_owned()),
             polysift_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
@@ -145,6 +147,7 @@ impl TrainingRequest<'_> {
         }
     }
 
+    /// Computes the logits of the samples `rows`, in their order, in parallel.
     pub(super) fn logits(&self, scorer: &Scorer, rows: &[usize]) -> Vec<f32> {
         let output = self.config.output(self.name);
         let logits = |scratch: &mut ScoreScratch, rows: &[usize]| {
@@ -175,13 +178,14 @@ impl TrainingRequest<'_> {
             .map(|(&logit, &row)| samples.weight(row) * loss(logit, samples.labels[row]));
         let mean = losses.sum::<f64>() / samples.total_weight(rows);
         let metrics = match self.config.label_kind() {
-            LabelKind::Grades => Metrics::of_grades(&logits, &samples.grades(rows)),
+            LabelKind::Grades => Metrics::of_grades(&logits, &samples.labels_of(rows)),
             _ => Metrics::of_logits(&logits, &samples.classes(rows)),
         };
         metrics.map(|metrics| Metrics { loss: mean.is_finite().then_some(mean), ..metrics })
     }
 }
 
+/// What a kind of training returns.
 pub(super) struct Trained {
     pub(super) scorer: Scorer,
     /// Parts of the record that the kind of head decides; samples and metrics are added later.
@@ -200,18 +204,20 @@ pub fn check_labels(
     let learned = labels.iter().filter(|(_, split)| split.is_none_or(|s| s == Split::Train));
     let learned: Vec<f32> = learned.map(|(label, _)| *label).collect();
     let (head, language) = (name.to_owned(), language.to_owned());
-    check(config, "", &all, MIN_SAMPLES, 0)
-        .and_then(|()| check(config, "of the training split ", &learned, 0, 0))
+    check_enough(config, "", &all, MIN_SAMPLES, 0)
+        .and_then(|()| check_enough(config, "of the training split ", &learned, 0, 0))
         .map_err(|reason| Error::Training { head, language, reason })
 }
 
-pub(super) fn has_several(labels: &[f32]) -> bool {
+/// Returns true if not all `labels` are equal.
+pub(super) fn differ(labels: &[f32]) -> bool {
     labels.iter().any(|label| label.total_cmp(&labels[0]).is_ne())
 }
 
 /// Checks that a head can be trained on samples with these `labels`: at least `least`, of two
-/// classes or grades. `excluded` others are not finite. Error texts say what is missing.
-fn check(
+/// classes or grades. Error texts say what is missing; `which` names the split and `excluded` is
+/// the number of other samples, which are not finite.
+fn check_enough(
     config: &HeadConfig,
     which: &str,
     labels: &[f32],
@@ -222,7 +228,7 @@ fn check(
         0 => String::new(),
         more => format!(" ({more} more are not finite)"),
     };
-    let has_several = has_several(labels);
+    let has_several = differ(labels);
     let is_enough = labels.len() >= least && has_several;
     let is_impossible = |grade: &&f32| !(0.0..=HIGHEST_GRADE).contains(*grade);
     match (config.label_kind(), labels.iter().find(is_impossible)) {

@@ -36,21 +36,21 @@ pub struct Samples {
 }
 
 impl Samples {
-    /// Returns the samples of `rows`.
+    /// Returns copies of the samples of `rows`, in that order.
     #[must_use]
     pub fn of_rows(&self, rows: &[usize]) -> Self {
-        fn some<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
+        fn clone_rows<T: Clone>(all: &[T], rows: &[usize]) -> Vec<T> {
             let rows = if all.is_empty() { &[] } else { rows };
             rows.iter().map(|&row| all[row].clone()).collect()
         }
         Self {
-            ids: some(&self.ids, rows),
-            labels: some(&self.labels, rows),
-            weights: some(&self.weights, rows),
+            ids: clone_rows(&self.ids, rows),
+            labels: clone_rows(&self.labels, rows),
+            weights: clone_rows(&self.weights, rows),
             embeddings: rows.iter().flat_map(|&row| self.embedding(row)).copied().collect(),
             hidden_size: self.hidden_size,
-            texts: some(&self.texts, rows),
-            splits: some(&self.splits, rows),
+            texts: clone_rows(&self.texts, rows),
+            splits: clone_rows(&self.splits, rows),
         }
     }
 
@@ -66,10 +66,12 @@ impl Samples {
         rows.iter().map(|&row| self.is_positive(row)).collect()
     }
 
-    pub(super) fn grades(&self, rows: &[usize]) -> Vec<f32> {
+    /// Returns the labels of `rows`, whether they are grades or classes.
+    pub(super) fn labels_of(&self, rows: &[usize]) -> Vec<f32> {
         rows.iter().map(|&row| self.labels[row]).collect()
     }
 
+    /// Returns the weight of a sample, 1 if samples have none.
     pub(super) fn weight(&self, row: usize) -> f64 {
         self.weights.get(row).map_or(1.0, |&weight| f64::from(weight))
     }
@@ -90,6 +92,7 @@ impl Samples {
         sums.into_iter().map(|sum| sum / rows.len().max(1) as f64).collect()
     }
 
+    /// Returns the mean and the population deviation of the labels of `rows`, without weights.
     pub(super) fn mean_and_deviation(&self, rows: &[usize]) -> (f64, f64) {
         let grades = || rows.iter().map(|&row| f64::from(self.labels[row]));
         let count = rows.len().max(1) as f64;
@@ -98,7 +101,8 @@ impl Samples {
         (mean, variance.sqrt())
     }
 
-    pub(super) fn counts(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
+    /// Counts the classes of `rows`, or summarises their grades with rounded figures.
+    pub(super) fn count_labels(&self, rows: &[usize], kind: LabelKind) -> LabelCounts {
         if kind != LabelKind::Grades {
             let positive = rows.iter().filter(|row| self.is_positive(**row)).count();
             return LabelCounts::Classes { positive, negative: rows.len() - positive };
@@ -115,7 +119,7 @@ impl Samples {
     }
 
     /// Returns a digest in hex of the texts of `rows`, in any order.
-    pub(super) fn digest(&self, rows: &[usize]) -> String {
+    pub(super) fn text_digest(&self, rows: &[usize]) -> String {
         let mut keys: Vec<u128> = rows.iter().map(|&row| text_key(&self.texts[row])).collect();
         keys.sort_unstable();
         let bytes: Vec<u8> = keys.iter().flat_map(|key| key.to_le_bytes()).collect();
@@ -154,7 +158,7 @@ pub fn split(samples: &Samples, seed: u64, with_test: bool) -> Splits {
 
     let mut splits = vec![Split::Train; ordered.len()];
     let mut open = [Vec::new(), Vec::new()];
-    for group in groups(&ordered, &ranks, &samples.ids) {
+    for group in group_rows(&ordered, &ranks, &samples.ids) {
         match group.iter().find_map(|&row| named(row)) {
             None => open[usize::from(samples.is_positive(group[0]))].push(group),
             Some(first) => {
@@ -205,28 +209,28 @@ pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<
 
 /// Groups the rows in `ordered` by equal id or equal rank of the text, transitively. Rows and
 /// groups keep the order, groups that of their first row.
-fn groups(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> {
+fn group_rows(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> {
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
     let mut by_id = HashMap::new();
     for (at, &row) in ordered.iter().enumerate() {
         let of_text = at.checked_sub(1).filter(|&before| ranks[row] == ranks[ordered[before]]);
         let of_id = *by_id.entry(&ids[row]).or_insert(at);
         for twin in of_text.into_iter().chain([of_id]) {
-            let (a, b) = (root(&mut parents, twin), root(&mut parents, at));
+            let (a, b) = (find_root(&mut parents, twin), find_root(&mut parents, at));
             // The smaller root stays a root.
             parents[a.max(b)] = a.min(b);
         }
     }
     let mut groups: Vec<Vec<usize>> = vec![Vec::new(); ordered.len()];
     for (at, &row) in ordered.iter().enumerate() {
-        groups[root(&mut parents, at)].push(row);
+        groups[find_root(&mut parents, at)].push(row);
     }
     groups.retain(|group| !group.is_empty());
     groups
 }
 
 /// Finds the root of the group of `at`; halves the path on its way.
-fn root(parents: &mut [usize], mut at: usize) -> usize {
+fn find_root(parents: &mut [usize], mut at: usize) -> usize {
     while parents[at] != at {
         parents[at] = parents[parents[at]];
         at = parents[at];
@@ -269,7 +273,7 @@ mod tests {
             [(&splits.train, 32, 48), (&splits.validation, 4, 6), (&splits.test, 4, 6)]
         {
             let counts = LabelCounts::Classes { positive, negative };
-            assert_eq!(samples.counts(rows, LabelKind::Classes), counts);
+            assert_eq!(samples.count_labels(rows, LabelKind::Classes), counts);
         }
     }
 

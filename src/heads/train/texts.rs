@@ -22,7 +22,7 @@ pub fn train_text_head(
     let line =
         |&row: &usize| (sample_line(&text_spec, &samples.texts[row]), samples.is_positive(row));
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
-    let streams = ["initialisation", "order"].map(|purpose| request.stream(purpose));
+    let streams = ["initialisation", "order"].map(|purpose| request.random_stream(purpose));
     let word_ngrams = config.word_ngrams(request.language);
     let model =
         fasttext::fit(config, word_ngrams, &lines, streams, request.stop)?.ok_or_else(|| {
@@ -31,24 +31,24 @@ pub fn train_text_head(
                 "the vectors are not finite; try a smaller learning_rate than {rate}"
             ))
         })?;
-    if model.num_words() + model.num_buckets() == 0 {
+    if model.dictionary.num_words + model.settings.buckets == 0 {
         return Err(request.error("no word occurs `min_count` times in the training split"));
     }
     let model_file = model.write(path)?;
     let keep = request.config.keep(request.name);
     let spec = HeadSpec { keep, ..HeadSpec::default() };
-    let mut card = request.card(spec, TrainingRecord::default(), &splits);
+    let mut card = request.make_card(spec, TrainingRecord::default(), &splits);
     card.text = Some(TextCard {
         spec: text_spec,
         model_digest: model_file.blake3.clone(),
-        word_ngrams: model.word_ngrams(),
+        word_ngrams: model.settings.word_ngrams,
         training: Some(config.clone()),
     });
     let mut head = FastTextHead::new(card, model, model_file.blake3.clone())
         .map_err(|reason| Error::shape("fastText head", reason))?;
     let [validation, test] =
         [&splits.validation, &splits.test].map(|rows| metrics(request, &head, rows));
-    request.warn_of_few(test);
+    request.warn_of_few_texts(test);
     if let Some(training) = &mut head.card.training {
         (training.validation, training.test) = (validation, test);
     }

@@ -20,7 +20,7 @@ pub struct Duplicate {
 /// best row to the worst. A row is a duplicate if its similarity to a better row that is itself kept
 /// is at least `least`. So each duplicate has a kept row near it: of A ~ B ~ C, where A and C are
 /// not near each other, A and C stay. Holds a packed copy of the kept rows.
-pub fn duplicates(
+pub fn find_duplicates(
     rows: &[f32],
     width: usize,
     least: f32,
@@ -63,10 +63,10 @@ pub fn duplicates(
     Ok(found)
 }
 
-/// Finds what [`duplicates`] finds, with products on a GPU that say which rows may be near. Their
+/// Finds what [`find_duplicates`] finds, with products on a GPU that say which rows may be near. Their
 /// similarities are computed again on the CPU, so that the result is equal to the bit. `near` was
 /// made for the same `width` and `least`; its rows are replaced.
-pub fn duplicates_on_gpu(
+pub fn find_duplicates_on_gpu(
     near: &mut NearRows,
     rows: &[f32],
     width: usize,
@@ -85,8 +85,9 @@ pub fn duplicates_on_gpu(
             rows.enumerate().for_each(|(at, (candidates, values))| {
                 let better = values.len().min(start + at - first);
                 let stays = |row: &usize| found.get(*row).is_none_or(Option::is_none);
-                candidates
-                    .extend(at_least(bound, &values[..better]).map(|at| first + at).filter(stays));
+                candidates.extend(
+                    indices_at_least(bound, &values[..better]).map(|at| first + at).filter(stays),
+                );
             });
         })?;
         for (row, mut candidates) in block.chunks_exact(width).zip(candidates) {
@@ -102,8 +103,8 @@ pub fn duplicates_on_gpu(
     Ok(found)
 }
 
-/// Returns the indices of the `values` that are at least `bound`, which are few.
-fn at_least(bound: f32, values: &[bf16]) -> impl Iterator<Item = usize> {
+/// Returns the indices of the `values` that are at least `bound`; it is fast if they are few.
+fn indices_at_least(bound: f32, values: &[bf16]) -> impl Iterator<Item = usize> {
     const STEP: usize = 64;
     // The upper half of an f32 is a bf16; `to_f32` does more, for NaN.
     let is_near = move |value: &bf16| f32::from_bits(u32::from(value.to_bits()) << 16) >= bound;
@@ -154,7 +155,7 @@ mod tests {
             let rows: Vec<f32> =
                 patterns.flat_map(|pattern| (0..WIDTH).map(move |at| bit(pattern, at))).collect();
             let least = f32::from(eighths) / 8.0;
-            let found = duplicates(&rows, WIDTH, least, &Stop::default());
+            let found = find_duplicates(&rows, WIDTH, least, &Stop::default());
             prop_assert_eq!(found.ok(), Some(naive(&rows, least)));
         }
     }

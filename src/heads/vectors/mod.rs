@@ -7,6 +7,6 @@ mod duplicates;
 mod k_means;
 mod packed_rows;
 
-pub use duplicates::{Duplicate, duplicates, duplicates_on_gpu};
+pub use duplicates::{Duplicate, find_duplicates, find_duplicates_on_gpu};
 pub use k_means::k_means;
 pub use packed_rows::{BLOCK_ROWS, PackedRows, SearchScratch, normalised, unit_mean};

@@ -20,7 +20,8 @@ use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{DocumentScore, EmbeddingScan, read_scores};
 use polysift_heads::vectors::{
-    BLOCK_ROWS, PackedRows, SearchScratch, duplicates, duplicates_on_gpu, k_means, unit_mean,
+    BLOCK_ROWS, PackedRows, SearchScratch, find_duplicates, find_duplicates_on_gpu, k_means,
+    unit_mean,
 };
 use polysift_kernels::cuda::{Device, NearRows};
 use polysift_runs::run::{Shard, Stage};
@@ -354,15 +355,15 @@ impl<'a> ComparedDocuments<'a> {
                 let rows = unpoisoned(rows.into_inner());
                 let stop = self.context.stop;
                 let by_gpu =
-                    gpu.as_mut().map(|gpu| duplicates_on_gpu(gpu, &rows, *width, least, stop));
+                    gpu.as_mut().map(|gpu| find_duplicates_on_gpu(gpu, &rows, *width, least, stop));
                 let found = match by_gpu {
                     Some(Err(Error::Device(cause))) => {
                         on_cpu(&cause);
                         *gpu = None;
-                        duplicates(&rows, *width, least, stop)
+                        find_duplicates(&rows, *width, least, stop)
                     }
                     Some(found) => found,
-                    None => duplicates(&rows, *width, least, stop),
+                    None => find_duplicates(&rows, *width, least, stop),
                 }?;
                 self.context.progress.advance(ranked.len() as u64, 0);
                 let near = ranked.iter().zip(found).filter_map(|(&document, duplicate)| {

@@ -65,9 +65,8 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
     let is_whole = config.encoder.chunks == Chunks::All;
     let counts_tokens =
         counted || config.embeds_texts() && (is_whole || config.selection.weight == Weight::Tokens);
-    let (input, languages) = (&config.input, LanguageIdentifier::of(&config.input)?);
-    let language =
-        languages.as_ref().map_or_else(|| json!(input.language), |l| l.settings().clone());
+    let (input, languages) = (&config.input, LanguageIdentifier::load(&config.input)?);
+    let language = languages.as_ref().map_or_else(|| json!(input.language), |l| l.settings.clone());
     let mut settings = json!({
         "plan": plan.digest(),
         "input": {

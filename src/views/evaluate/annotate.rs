@@ -88,7 +88,7 @@ impl<'a> Annotator<'a> {
             (language, (selection, thresholds))
         };
         let selections = selections.into_iter().map(with_thresholds).collect();
-        let languages = LanguageIdentifier::of(&config.input)?;
+        let languages = LanguageIdentifier::load(&config.input)?;
         let of_heads = config.heads.keys().filter_map(|name| scorer.heads.of_rows(name)?.column());
         let of_filters = config.filters.values().filter_map(FilterConfig::url_column);
         let columns = of_heads.chain(of_filters).map(str::to_owned).collect();

@@ -45,11 +45,6 @@ impl Ends {
     }
 }
 
-/// Returns the key that stands as far from the end of an order as `key` from its beginning.
-fn backwards(key: RankKey) -> RankKey {
-    RankKey { logit: !key.logit, id_hash: !key.id_hash, ordinal: !key.ordinal }
-}
-
 #[derive(Debug, Clone, Default)]
 pub(super) struct HeadSurvey {
     pub(super) counts: ScoreCounts,
@@ -101,7 +96,7 @@ impl LanguageSurvey {
                 Some((key, number)) => {
                     survey.counts.add(*number);
                     survey.top.offer(*key, || KeptDocument::of(document));
-                    survey.bottom.offer(backwards(*key), || KeptDocument::of(document));
+                    survey.bottom.offer(key.reversed(), || KeptDocument::of(document));
                 }
                 None if document.scored.scores[head].is_some() => survey.nan += 1,
                 None => survey.unscored += 1,
@@ -119,7 +114,7 @@ impl LanguageSurvey {
         thresholds.selections_of(&document.scored, |at, passes| {
             let Some((key, _)) = of_threshold(at) else { return };
             let ThresholdSurvey { above, below, .. } = &mut self.thresholds[at];
-            let (side, key) = if passes { (above, backwards(key)) } else { (below, key) };
+            let (side, key) = if passes { (above, key.reversed()) } else { (below, key) };
             side.offer(key, || KeptDocument::of(document));
         });
     }

@@ -16,10 +16,7 @@ fn noise(count: usize, seed: u64) -> Vec<f32> {
 }
 
 fn head(scorer: Scorer, output: HeadOutput, chunk: ChunkRule) -> Result<Head> {
-    let (kind, layer_sizes) = (scorer.kind(), scorer.layer_sizes());
-    let (activation, norm_eps) = scorer.between();
-    let keep = Keep::Above;
-    let spec = HeadSpec { kind, layer_sizes, activation, norm_eps, output, chunk, keep };
+    let spec = HeadSpec { output, chunk, keep: Keep::Above, ..scorer.spec() };
     Head::new(ModelCard { head: "h".to_owned(), spec, ..ModelCard::default() }, scorer)
 }
 
@@ -134,7 +131,7 @@ fn published_shapes_do_not_depend_on_the_block() -> Result<()> {
     let chunks = noise(300 * 768, 1);
     let cosine = [references(1000, 768), centred(100, 768)];
     for scorer in [mlp(&[768, 256, 1]), mlp(&[768, 768, 2])].into_iter().chain(cosine) {
-        let output = match scorer.layer_sizes()[..] {
+        let output = match scorer.spec().layer_sizes[..] {
             [_, _, 2] => HeadOutput::Class(1),
             _ => HeadOutput::Raw,
         };

@@ -13,7 +13,7 @@ use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
 use self::pickle::Pickled;
-use super::weights::{HeadWeights, KnownLayers, Stored, not_a_float, parse};
+use super::weights::{HeadWeights, KnownLayers, Stored, parse_tensors, wrong_type};
 
 /// Name of the entry that describes the others.
 const PICKLE: &str = "data.pkl";
@@ -29,9 +29,10 @@ const WRAPPERS: [&str; 3] = ["state_dict", "model_state_dict", "model"];
 pub(super) fn read(bytes: &[u8], known: KnownLayers) -> Result<HeadWeights, String> {
     let mut file = StateDict::open(bytes)?;
     let names: Vec<String> = file.tensors.keys().cloned().collect();
-    parse(&names, &mut |name| file.stored(name), known)
+    parse_tensors(&names, &mut |name| file.locate(name), known)
 }
 
+/// A file of which the pickle is read, and tensors only as they are asked for.
 struct StateDict<'a> {
     bytes: &'a [u8],
     archive: ZipArchive<Cursor<&'a [u8]>>,
@@ -46,6 +47,7 @@ struct StateDict<'a> {
 }
 
 impl<'a> StateDict<'a> {
+    /// Reads the pickle of the zip file `bytes`. Refuses big-endian files.
     fn open(bytes: &'a [u8]) -> Result<Self, String> {
         // The file begins with its first entry. If the reader had to find that out, it would
         // mistake the directory's second header for the first when the first has 76 bytes (a name
@@ -53,28 +55,30 @@ impl<'a> StateDict<'a> {
         let config = Config { archive_offset: ArchiveOffset::Known(0) };
         let mut archive = ZipArchive::with_config(config, Cursor::new(bytes))
             .map_err(|e| format!("cannot be read as a zip file: {e}"))?;
-        let folder = folder(&archive)?;
-        if let Some(order) = entry(bytes, &mut archive, &format!("{folder}byteorder"))?
+        let folder = find_folder(&archive)?;
+        if let Some(order) = entry_range(bytes, &mut archive, &format!("{folder}byteorder"))?
             && bytes[order.clone()] != *b"little"
         {
             return Err("was written on a big-endian machine".into());
         }
-        let pickled = entry(bytes, &mut archive, &format!("{folder}{PICKLE}"))?
+        let pickled = entry_range(bytes, &mut archive, &format!("{folder}{PICKLE}"))?
             .ok_or_else(|| format!("has no entry `{PICKLE}`"))?;
         if pickled.len() > MAX_PICKLE_BYTES {
             return Err(format!("its `{PICKLE}` has {} bytes", pickled.len()));
         }
         let fail = |e| format!("its `{PICKLE}` {e}");
         let (objects, place) = pickle::parse(&bytes[pickled]).map_err(fail)?;
-        let tensors = tensors(&objects, place)?;
+        let tensors = find_tensors(&objects, place)?;
         let (checked, left) = (HashSet::new(), bytes.len().saturating_mul(MAX_FILE_SIZES));
         Ok(Self { bytes, archive, folder, objects, tensors, checked, left })
     }
 
-    fn stored(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
+    /// Returns the tensor called `name`, if there is one, after the type, size and checksum of its
+    /// storage are checked. Counts its bytes towards [`MAX_FILE_SIZES`].
+    fn locate(&mut self, name: &str) -> Result<Option<Stored<'a>>, String> {
         let Some(&place) = self.tensors.get(name) else { return Ok(None) };
         let Some(([class, key], [numel, offset], [shape, strides])) =
-            described(&self.objects, place)
+            describe_tensor(&self.objects, place)
         else {
             let reason = "is not described as PyTorch does it, or is stored negated (save \
                           `tensor.resolve_conj().resolve_neg()`)";
@@ -85,10 +89,10 @@ impl<'a> StateDict<'a> {
             "torch.DoubleStorage" => Dtype::F64,
             "torch.HalfStorage" => Dtype::F16,
             "torch.BFloat16Storage" => Dtype::BF16,
-            other => return Err(not_a_float(name, other)),
+            other => return Err(wrong_type(name, other)),
         };
         let path = format!("{}data/{key}", self.folder);
-        let range = entry(self.bytes, &mut self.archive, &path)?
+        let range = entry_range(self.bytes, &mut self.archive, &path)?
             .ok_or_else(|| format!("tensor `{name}`: the entry `{path}` is missing"))?;
         if numel.checked_mul(dtype.bitsize() / 8) != Some(range.len()) {
             return Err(format!(
@@ -116,7 +120,7 @@ impl<'a> StateDict<'a> {
 }
 
 /// Returns the folder, with its `/`, of the archive's only pickle.
-fn folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
+fn find_folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
     let mut folders = archive.file_names_raw().filter_map(|name| {
         let folder = std::str::from_utf8(name).ok()?.strip_suffix(PICKLE)?;
         (folder.is_empty() || folder.ends_with('/')).then_some(folder)
@@ -128,8 +132,9 @@ fn folder(archive: &ZipArchive<Cursor<&[u8]>>) -> Result<String, String> {
     }
 }
 
-/// Returns the range of the entry `path` in `bytes`; `None` without such an entry.
-fn entry(
+/// Returns the range of the entry `path` in `bytes`; `None` without such an entry. The entry must
+/// be stored uncompressed and lie within the file.
+fn entry_range(
     bytes: &[u8],
     archive: &mut ZipArchive<Cursor<&[u8]>>,
     path: &str,
@@ -151,7 +156,7 @@ fn entry(
 
 /// Returns the places of the tensors of the state dict at `place`, or of one in it under a key of
 /// [`WRAPPERS`].
-fn tensors(objects: &[Pickled], place: usize) -> Result<BTreeMap<String, usize>, String> {
+fn find_tensors(objects: &[Pickled], place: usize) -> Result<BTreeMap<String, usize>, String> {
     let dict = |place: usize| match &objects[place] {
         Pickled::Dict(items) => Some(items),
         _ => None,
@@ -190,7 +195,7 @@ type Description<'a> = ([&'a str; 2], [usize; 2], [Vec<usize>; 2]);
 /// Parses the call `torch._utils._rebuild_tensor_v2(storage, offset, shape, strides, ...)`, which
 /// may be the first argument of `_rebuild_parameter`. Returns `None` for values that PyTorch
 /// negates or conjugates when it reads them.
-fn described(objects: &[Pickled], place: usize) -> Option<Description<'_>> {
+fn describe_tensor(objects: &[Pickled], place: usize) -> Option<Description<'_>> {
     let tuple = |place: usize| match &objects[place] {
         Pickled::Tuple(parts) => Some(parts.as_slice()),
         _ => None,

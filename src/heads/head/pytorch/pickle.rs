@@ -38,25 +38,26 @@ pub(super) enum Pickled {
 pub(super) fn parse(bytes: &[u8]) -> Result<(Vec<Pickled>, usize), String> {
     let mut machine = Machine { rest: bytes, ..Machine::default() };
     loop {
-        let [code] = machine.take()?;
+        let [code] = machine.take_array()?;
         match code {
             b'.' => return machine.pop().map(|place| (machine.objects, place)),
-            0x80 => machine.take().map(|[_version]| ())?,
+            0x80 => machine.take_array().map(|[_version]| ())?,
             b'(' => machine.marks.push(machine.stack.len()),
-            b'q' => machine.take().and_then(|[id]| machine.put(u32::from(id)))?,
-            b'r' => machine.take().and_then(|id| machine.put(u32::from_le_bytes(id)))?,
-            b'h' => machine.take().and_then(|[id]| machine.get(u32::from(id)))?,
-            b'j' => machine.take().and_then(|id| machine.get(u32::from_le_bytes(id)))?,
+            b'q' => machine.take_array().and_then(|[id]| machine.put_memo(u32::from(id)))?,
+            b'r' => machine.take_array().and_then(|id| machine.put_memo(u32::from_le_bytes(id)))?,
+            b'h' => machine.take_array().and_then(|[id]| machine.get_memo(u32::from(id)))?,
+            b'j' => machine.take_array().and_then(|id| machine.get_memo(u32::from_le_bytes(id)))?,
             // Items of a list, and attributes of an object.
             b'a' | b'b' => machine.pop().map(|_| ())?,
             b'e' => machine.pop_to_mark().map(|_| ())?,
-            b's' => machine.pop_many(2).and_then(|items| machine.set(&items))?,
-            b'u' => machine.pop_to_mark().and_then(|items| machine.set(&items))?,
-            _ => machine.make(code).and_then(|object| machine.push(object))?,
+            b's' => machine.pop_many(2).and_then(|items| machine.set_items(&items))?,
+            b'u' => machine.pop_to_mark().and_then(|items| machine.set_items(&items))?,
+            _ => machine.make_object(code).and_then(|object| machine.push_object(object))?,
         }
     }
 }
 
+/// The state of the unpickling.
 #[derive(Default)]
 struct Machine<'a> {
     rest: &'a [u8],
@@ -69,32 +70,33 @@ struct Machine<'a> {
 }
 
 impl<'a> Machine<'a> {
-    /// Makes the object of the instruction `code`, if it makes one. Comments name the instructions
-    /// as Python's `pickletools` does.
-    fn make(&mut self, code: u8) -> Result<Pickled, String> {
+    /// Makes the object of the instruction `code`; fails for one that no state dict has. Comments
+    /// name the instructions as Python's `pickletools` does.
+    fn make_object(&mut self, code: u8) -> Result<Pickled, String> {
         Ok(match code {
-            b'K' => self.take().map(|[byte]| Pickled::Integer(byte.into()))?, // BININT1
-            b'M' => Pickled::Integer(u16::from_le_bytes(self.take()?).into()), // BININT2
-            b'J' => Pickled::Integer(i32::from_le_bytes(self.take()?).into()), // BININT
+            b'K' => self.take_array().map(|[byte]| Pickled::Integer(byte.into()))?, // BININT1
+            b'M' => Pickled::Integer(u16::from_le_bytes(self.take_array()?).into()), // BININT2
+            b'J' => Pickled::Integer(i32::from_le_bytes(self.take_array()?).into()), // BININT
             // LONG1; the sign of short ones is not read, since no size is negative.
             0x8a => {
-                let [len] = self.take()?;
+                let [len] = self.take_array()?;
                 if len > 8 {
                     return Err(format!("has an integer of {len} bytes"));
                 }
-                let bytes = self.bytes(len.into())?.iter().rev();
+                let bytes = self.take_bytes(len.into())?.iter().rev();
                 Pickled::Integer(bytes.fold(0, |integer, &byte| integer << 8 | i64::from(byte)))
             }
             // BINUNICODE
             b'X' => {
-                let len = u32::from_le_bytes(self.take()?);
-                let text = str::from_utf8(self.bytes(len as usize)?).map_err(|e| e.to_string())?;
+                let len = u32::from_le_bytes(self.take_array()?);
+                let text =
+                    str::from_utf8(self.take_bytes(len as usize)?).map_err(|e| e.to_string())?;
                 Pickled::Text(text.to_owned())
             }
-            b'c' => Pickled::Class(checked_class(self.line()?, self.line()?)?), // GLOBAL
-            b'}' => Pickled::Dict(Vec::new()),                                  // EMPTY_DICT
-            b')' => Pickled::Tuple(Vec::new()),                                 // EMPTY_TUPLE
-            b't' => Pickled::Tuple(self.pop_to_mark()?),                        // TUPLE
+            b'c' => Pickled::Class(checked_class(self.take_line()?, self.take_line()?)?), // GLOBAL
+            b'}' => Pickled::Dict(Vec::new()),  // EMPTY_DICT
+            b')' => Pickled::Tuple(Vec::new()), // EMPTY_TUPLE
+            b't' => Pickled::Tuple(self.pop_to_mark()?), // TUPLE
             // TUPLE1 to TUPLE3
             0x85..=0x87 => Pickled::Tuple(self.pop_many(usize::from(code - 0x84))?),
             b'Q' => Pickled::Stored(self.pop()?), // BINPERSID
@@ -106,32 +108,35 @@ impl<'a> Machine<'a> {
                     _ => Pickled::Call(callee, arguments),
                 }
             }
-            b'G' => self.take().map(|_: [u8; 8]| Pickled::Other)?, // BINFLOAT
-            b'N' => Pickled::None,                                 // NONE
-            0x88 | 0x89 | b']' => Pickled::Other,                  // NEWTRUE, NEWFALSE, EMPTY_LIST
+            b'G' => self.take_array().map(|_: [u8; 8]| Pickled::Other)?, // BINFLOAT
+            b'N' => Pickled::None,                                       // NONE
+            0x88 | 0x89 | b']' => Pickled::Other, // NEWTRUE, NEWFALSE, EMPTY_LIST
             _ => return Err(format!("has the instruction {code:#04x}, which no state dict has")),
         })
     }
 
-    fn take<const N: usize>(&mut self) -> Result<[u8; N], String> {
+    /// Takes the next `N` bytes of the pickle.
+    fn take_array<const N: usize>(&mut self) -> Result<[u8; N], String> {
         let (bytes, rest) = self.rest.split_first_chunk().ok_or("ends too early")?;
         self.rest = rest;
         Ok(*bytes)
     }
 
-    fn bytes(&mut self, len: usize) -> Result<&'a [u8], String> {
+    fn take_bytes(&mut self, len: usize) -> Result<&'a [u8], String> {
         let (bytes, rest) = self.rest.split_at_checked(len).ok_or("ends too early")?;
         self.rest = rest;
         Ok(bytes)
     }
 
-    fn line(&mut self) -> Result<&'a [u8], String> {
+    /// Takes the bytes up to the next newline, and skips the newline.
+    fn take_line(&mut self) -> Result<&'a [u8], String> {
         let len = self.rest.iter().position(|&byte| byte == b'\n').ok_or("ends too early")?;
-        let line = self.bytes(len + 1)?;
+        let line = self.take_bytes(len + 1)?;
         Ok(&line[..len])
     }
 
-    fn push(&mut self, object: Pickled) -> Result<(), String> {
+    /// Stores `object`, and puts its place on the stack.
+    fn push_object(&mut self, object: Pickled) -> Result<(), String> {
         if self.objects.len() == MAX_OBJECTS {
             return Err(format!("describes more than {MAX_OBJECTS} objects"));
         }
@@ -140,21 +145,25 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
+    /// Takes the place on top of the stack.
     fn pop(&mut self) -> Result<usize, String> {
         self.stack.pop().ok_or_else(|| "takes from an empty stack".into())
     }
 
+    /// Takes the `count` places on top of the stack, in the order in which they were put there.
     fn pop_many(&mut self, count: usize) -> Result<Vec<usize>, String> {
         let left = self.stack.len().checked_sub(count).ok_or("takes from an empty stack")?;
         Ok(self.stack.split_off(left))
     }
 
+    /// Takes the last mark, and all places that were put on the stack after it.
     fn pop_to_mark(&mut self) -> Result<Vec<usize>, String> {
         let mark = self.marks.pop().ok_or("has no mark where one is needed")?;
         self.pop_many(self.stack.len().saturating_sub(mark))
     }
 
-    fn set(&mut self, items: &[usize]) -> Result<(), String> {
+    /// Adds `items`, keys and values by turns, to the dict on top of the stack.
+    fn set_items(&mut self, items: &[usize]) -> Result<(), String> {
         let dict = *self.stack.last().ok_or("takes from an empty stack")?;
         let Pickled::Dict(known) = &mut self.objects[dict] else {
             return Err("sets items of another object than a dict".into());
@@ -163,12 +172,14 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    fn put(&mut self, id: u32) -> Result<(), String> {
+    /// Remembers the place on top of the stack, which stays there, as `id`.
+    fn put_memo(&mut self, id: u32) -> Result<(), String> {
         self.memo.insert(id, *self.stack.last().ok_or("takes from an empty stack")?);
         Ok(())
     }
 
-    fn get(&mut self, id: u32) -> Result<(), String> {
+    /// Puts the place that is remembered as `id` on the stack.
+    fn get_memo(&mut self, id: u32) -> Result<(), String> {
         let place = self.memo.get(&id).ok_or_else(|| format!("has no object {id} in its memo"))?;
         self.stack.push(*place);
         Ok(())

@@ -71,6 +71,7 @@ struct Objective<'a> {
 }
 
 impl<'a> Objective<'a> {
+    /// Prepares the training on `rows`, at first without a penalty.
     fn new(samples: &'a Samples, rows: &'a [usize], kind: LabelKind) -> Self {
         let standardisation = Standardisation::of(samples, rows);
         let mean_weight = samples.total_weight(rows) / rows.len().max(1) as f64;
@@ -97,8 +98,8 @@ impl<'a> Objective<'a> {
         Scorer::mlp(vec![self.standardisation.fold(weight, bias)])
     }
 
-    /// Returns weights and bias for embeddings as they are.
-    fn folded(&self, parameters: &[f64]) -> (Vec<f64>, f64) {
+    /// Returns the weights and the bias for embeddings as they are.
+    fn fold(&self, parameters: &[f64]) -> (Vec<f64>, f64) {
         let Standardisation { mean, scale } = &self.standardisation;
         let (weight, bias) = parameters.split_at(mean.len());
         let weight: Vec<f64> = weight.iter().zip(scale).map(|(w, scale)| w / scale).collect();
@@ -108,8 +109,8 @@ impl<'a> Objective<'a> {
 
     /// Sums the losses and their gradients by the folded weights and bias. Threads sum blocks of
     /// rows, whose sums are added in order, so that the number of threads changes nothing.
-    fn sums(&self, parameters: &[f64]) -> (f64, Vec<f64>) {
-        let (weight, bias) = self.folded(parameters);
+    fn sum_losses(&self, parameters: &[f64]) -> (f64, Vec<f64>) {
+        let (weight, bias) = self.fold(parameters);
         let block = |rows: &[usize]| {
             let (mut loss, mut gradient) = (0.0, vec![0.0; weight.len() + 1]);
             for &row in rows {
@@ -147,7 +148,7 @@ impl CostFunction for &Objective<'_> {
     fn cost(&self, parameters: &Vec<f64>) -> Result<f64, ArgminError> {
         let weights = &parameters[..self.samples.hidden_size];
         let squares: f64 = weights.iter().map(|w| w * w).sum();
-        Ok(self.sums(parameters).0 / self.rows.len() as f64 + self.penalty * squares / 2.0)
+        Ok(self.sum_losses(parameters).0 / self.rows.len() as f64 + self.penalty * squares / 2.0)
     }
 }
 
@@ -156,7 +157,7 @@ impl Gradient for &Objective<'_> {
     type Gradient = Vec<f64>;
 
     fn gradient(&self, parameters: &Vec<f64>) -> Result<Vec<f64>, ArgminError> {
-        let (_, mut gradient) = self.sums(parameters);
+        let (_, mut gradient) = self.sum_losses(parameters);
         let (count, width) = (self.rows.len() as f64, self.samples.hidden_size);
         let Standardisation { mean, scale } = &self.standardisation;
         let residuals = gradient[width];
@@ -192,7 +193,7 @@ impl Moments {
         let size = samples.hidden_size + 2;
         let mut sums = vec![0.0; size * size];
         let weighted = |&row: &usize| -> (f64, Vec<f64>) {
-            let inputs = standardisation.of_row(samples.embedding(row));
+            let inputs = standardisation.standardise(samples.embedding(row));
             let target = f64::from(samples.labels[row]);
             let values = [1.0].into_iter().chain(inputs).chain([target]).collect();
             (samples.weight(row) / mean_weight, values)

@@ -3,6 +3,7 @@
 
 use crate::head::Schedule;
 
+/// The loss of one sample, as a function of the outputs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum HeadLoss {
     /// Binary cross-entropy of the one output.
@@ -112,7 +113,7 @@ fn softmax(row: &[f64]) -> Vec<f64> {
 
 /// Returns the factor of the highest rate at `step`, counted from 0, like transformers'
 /// `get_linear_schedule_with_warmup` stepped after every batch.
-pub(super) fn factor(schedule: Schedule, step: usize) -> f64 {
+pub(super) fn rate_factor(schedule: Schedule, step: usize) -> f64 {
     let Schedule { warm_up_steps, steps } = schedule;
     if step < warm_up_steps {
         return step as f64 / warm_up_steps as f64;
@@ -135,7 +136,7 @@ mod tests {
         assert!(cases.len() >= 3);
         for (schedule, factors) in cases {
             for (step, expected) in factors {
-                let ours = factor(schedule, step);
+                let ours = rate_factor(schedule, step);
                 assert!((ours - expected).abs() < 1e-15, "{schedule:?} {step}: {ours} {expected}");
             }
         }

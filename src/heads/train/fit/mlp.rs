@@ -50,7 +50,7 @@ fn fit(
     // epoch is best and the last is kept.
     let mut kept: Option<(usize, Option<f64>, Option<f64>, Scorer)> = None;
     for epoch in 1..=epochs {
-        trainer.epoch(&mut order)?;
+        trainer.train_epoch(&mut order)?;
         if epoch % epochs.div_ceil(MAX_CHECKS) != 0 && epoch < epochs {
             continue;
         }
@@ -117,6 +117,7 @@ fn examine(
     (metrics, loss, merit)
 }
 
+/// A network in training, with its random numbers.
 struct Trainer<'a> {
     request: &'a TrainingRequest<'a>,
     settings: TrainingConfig,
@@ -132,6 +133,7 @@ struct Trainer<'a> {
 }
 
 impl<'a> Trainer<'a> {
+    /// Initialises the network; in default mode, `rows` of the training split standardise inputs.
     fn new(request: &'a TrainingRequest<'a>, settings: TrainingConfig, rows: &[usize]) -> Self {
         let (samples, config) = (request.samples, request.config);
         let is_default = settings.mode == Mode::Default;
@@ -147,7 +149,7 @@ impl<'a> Trainer<'a> {
         };
         let highest = samples.labels.iter().fold(0.0f32, |highest, grade| highest.max(*grade));
         let sizes = config.layer_sizes(request.name, samples.hidden_size, highest.ceil() as usize);
-        let network = Network::new(&sizes, &mut request.stream("initialisation"));
+        let network = Network::new(&sizes, &mut request.random_stream("initialisation"));
         let loss = match (config.loss(), config.output(request.name), settings.mode) {
             (Loss::SquaredError, ..) => HeadLoss::Squared,
             (Loss::Huber, ..) => HeadLoss::Huber,
@@ -170,25 +172,28 @@ impl<'a> Trainer<'a> {
             grades,
             mean_weight: samples.total_weight(rows) / rows.len().max(1) as f64,
             network,
-            shuffling: request.stream("shuffling"),
-            dropout: request.stream("dropout"),
+            shuffling: request.random_stream("shuffling"),
+            dropout: request.random_stream("dropout"),
         }
     }
 
-    fn epoch(&mut self, order: &mut [usize]) -> Result<()> {
+    /// Shuffles `order`, the training split, and takes one step for each batch of it.
+    fn train_epoch(&mut self, order: &mut [usize]) -> Result<()> {
         order.shuffle(&mut self.shuffling);
         for rows in order.chunks(self.settings.batch_size.unwrap_or(1)) {
             self.request.stop.check()?;
-            self.step(rows).map_err(|error| Error::shape("tensor operation", error.to_string()))?;
+            self.train_batch(rows)
+                .map_err(|error| Error::shape("tensor operation", error.to_string()))?;
         }
         Ok(())
     }
 
-    fn step(&mut self, rows: &[usize]) -> candle_core::Result<()> {
+    /// Takes one step by the mean loss of the samples `rows`.
+    fn train_batch(&mut self, rows: &[usize]) -> candle_core::Result<()> {
         let samples = self.request.samples;
         let mut batch = Vec::with_capacity(rows.len() * samples.hidden_size);
         for &row in rows {
-            let inputs = self.standardisation.of_row(samples.embedding(row));
+            let inputs = self.standardisation.standardise(samples.embedding(row));
             batch.extend(inputs.map(|x| x as f32));
         }
         let dropout = self.settings.dropout.unwrap_or_default();
@@ -201,7 +206,7 @@ impl<'a> Trainer<'a> {
         let width = activations.outputs.len() / rows.len();
         let gradient = self.loss.gradient(activations.outputs.chunks_exact(width), targets);
         let step = self.network.steps as usize;
-        let factor = self.schedule.map_or(1.0, |schedule| loss::factor(schedule, step));
+        let factor = self.schedule.map_or(1.0, |schedule| loss::rate_factor(schedule, step));
         let learning_rate = self.settings.learning_rate.unwrap_or_default() * factor;
         let weight_decay = self.settings.weight_decay.unwrap_or_default();
         self.network.step(activations, gradient, learning_rate, weight_decay)

@@ -11,7 +11,7 @@ use super::samples::Splits;
 use polysift_base::error::Result;
 use polysift_config::HeadKind;
 
-/// Trains the request's kind of head, if it is not linear an MLP, on the training split.
+/// Trains a logistic or ridge head if the request is for one, else an MLP, on the training split.
 pub(super) fn train(request: &TrainingRequest<'_>, splits: &Splits) -> Result<Trained> {
     match request.config.kind {
         HeadKind::Logistic | HeadKind::Ridge => linear::train(request, splits),

@@ -79,7 +79,7 @@ impl Network {
             }
             let rows = states.len() / layer.inputs;
             let input = Tensor::from_vec(states, (rows, layer.inputs), &Device::Cpu)?;
-            states = values(&input.matmul(&layer.weight_tensor()?.t()?)?)?;
+            states = to_values(&input.matmul(&layer.weight_tensor()?.t()?)?)?;
             for row in states.chunks_exact_mut(layer.outputs) {
                 row.iter_mut().zip(&layer.bias.values).for_each(|(state, bias)| *state += bias);
             }
@@ -127,10 +127,10 @@ impl Network {
             }
             let by_outputs =
                 Tensor::from_vec(gradient, (input.dim(0)?, layer.outputs), &Device::Cpu)?;
-            let by_weight = values(&by_outputs.t()?.matmul(input)?)?;
+            let by_weight = to_values(&by_outputs.t()?.matmul(input)?)?;
             gradient = Vec::new();
             if let Some(derivative) = derivatives.pop() {
-                gradient = values(&by_outputs.matmul(&layer.weight_tensor()?)?)?;
+                gradient = to_values(&by_outputs.matmul(&layer.weight_tensor()?)?)?;
                 gradient.iter_mut().zip(derivative).for_each(|(value, factor)| *value *= factor);
             }
             update(&mut layer.weight, &by_weight);
@@ -141,11 +141,13 @@ impl Network {
 }
 
 impl NetworkLayer {
+    /// Copies the weight into a tensor `[outputs, inputs]`.
     fn weight_tensor(&self) -> Result<Tensor> {
         Tensor::from_slice(&self.weight.values, (self.outputs, self.inputs), &Device::Cpu)
     }
 }
 
-fn values(tensor: &Tensor) -> Result<Vec<f32>> {
+/// Copies the values out of a tensor, row-major.
+fn to_values(tensor: &Tensor) -> Result<Vec<f32>> {
     tensor.flatten_all()?.to_vec1()
 }

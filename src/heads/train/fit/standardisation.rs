@@ -26,7 +26,8 @@ impl Standardisation {
         Self { mean, scale }
     }
 
-    pub(super) fn of_row(&self, row: &[f32]) -> impl Iterator<Item = f64> {
+    /// Standardises one embedding.
+    pub(super) fn standardise(&self, row: &[f32]) -> impl Iterator<Item = f64> {
         let inputs = row.iter().zip(self.mean.iter().zip(&self.scale));
         inputs.map(|(&x, (mean, scale))| (f64::from(x) - mean) / scale)
     }
@@ -68,7 +69,7 @@ mod tests {
         let logits =
             scorer.logits(&samples.embeddings, &[0, 1, 2, 3], HeadOutput::Sigmoid, scratch);
         for (row, logit) in logits.into_iter().enumerate() {
-            let inputs = standardisation.of_row(samples.embedding(row));
+            let inputs = standardisation.standardise(samples.embedding(row));
             let products = inputs.zip(weight).map(|(x, w)| f64::from(x as f32) * w);
             let expected = products.sum::<f64>() + bias;
             // The largest terms, weight / scale * mean, are about 30, rounded to f32 once or twice.

@@ -49,7 +49,7 @@ fn steps_end_at(
     }
     let mut order: Vec<usize> = (0..trainer.request.samples.labels.len()).collect();
     for _ in 0..steps {
-        trainer.epoch(&mut order)?;
+        trainer.train_epoch(&mut order)?;
     }
     for index in 0..2 {
         for (values, after) in layer(trainer, golden, &format!("{prefix}after"), index)? {
