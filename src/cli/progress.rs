@@ -28,7 +28,7 @@ struct StageProgress {
     unit: &'static str,
     total: Option<u64>,
     done: u64,
-    /// Bytes of the input: done, and in total.
+    /// Bytes of the input: done, and in total; earlier processes and other ones do not count.
     input: Option<(u64, u64)>,
     tokens: u64,
     began: Option<Instant>,
@@ -194,8 +194,10 @@ impl Progress for Display {
             StageProgress { stage: stage.into(), unit, total, ..StageProgress::default() };
         (state.began, state.reported) = (now, now);
         state.bar = self.has_bar.then(|| new_bar(stage));
+        let mut before = lock(&self.state);
+        state.input = before.input;
         state.draw();
-        *lock(&self.state) = state;
+        *before = state;
     }
 
     fn advance(&self, units: u64, tokens: u64) {
@@ -217,8 +219,10 @@ impl Progress for Display {
         state.total = state.total.map(|total| total + units);
     }
 
-    fn input(&self, done: u64, total: u64) {
-        lock(&self.state).input = Some((done, total));
+    fn input(&self, done: u64, total: i64) {
+        let mut state = lock(&self.state);
+        let (done_before, total_before) = state.input.unwrap_or_default();
+        state.input = Some((done_before + done, total_before.saturating_add_signed(total)));
     }
 
     fn busy(&self, activity: &'static str, time: Duration) {
@@ -233,6 +237,7 @@ impl Progress for Display {
         if let Some(format) = self.lines {
             print_complaint(&state.format_line(format, true));
         }
+        state.input = None;
     }
 }
 

@@ -16,12 +16,13 @@ use polysift_selection::{CascadeAudit, Decision, Outcome, Recall, Selection, Thr
 pub struct Audited {
     /// Margin over the thresholds of the first pass.
     pub margin: f32,
-    /// By entry of [`wanted`], true if the selection keeps the document.
+    /// By entry of [`kept_counts`], true if the selection keeps the document.
     pub kept: Vec<bool>,
 }
 
-/// Returns head, rate and number of kept documents of every threshold that keeps documents.
-pub fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
+/// Returns head, rate and number of kept documents for every rate of the retentions, and without a
+/// rate for fixed thresholds. Removals and budgets have no entry.
+pub fn kept_counts(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
     let outcomes = selection.outcomes();
     let kept = |outcome: Option<&Outcome>| outcome.map_or(0, |outcome| outcome.kept.num_documents);
     let mut wanted = Vec::new();
@@ -44,14 +45,14 @@ pub fn wanted(selection: &Selection) -> Vec<(String, Option<Rate>, u64)> {
 }
 
 /// Reads the audited documents of `language`, without those that filters remove.
-pub fn audited(
+pub fn read_audited(
     context: Context<'_>,
     embedded: &Embedded,
     language: &str,
     files: ScoreFiles,
     selection: &Selection,
 ) -> Result<Vec<Audited>> {
-    let wanted = wanted(selection);
+    let wanted = kept_counts(selection);
     let retentions: Vec<&str> = selection.retention_heads().collect();
     let mut found = Vec::new();
     let rows = RunRows::open(context, Some(files), [language.to_owned()])?;
@@ -80,7 +81,8 @@ pub fn audited(
     Ok(found)
 }
 
-/// Bounds the lost documents of `dropped`, at this `risk`, if `kept` of the `audited` ones stay.
+/// Bounds from above, at this `risk`, how many kept documents are lost: of the `dropped` ones,
+/// `audited` were encoded all the same, and `kept` of these are kept.
 pub fn most_lost(dropped: u64, audited: u64, kept: u64, risk: f64) -> u64 {
     let most = (dropped as f64 * upper_bound(kept, audited, risk)).floor() as u64;
     most.saturating_sub(kept).min(dropped - audited)
@@ -111,7 +113,7 @@ pub(crate) fn audit(
     // With a cascade, a shard has one language.
     let of_language = embedded.summaries.iter().filter(|s| s.counts.contains_key(language));
     of_language.filter_map(|summary| summary.encoded).for_each(|shard| encoded.add(&shard));
-    let recalls = wanted(selection).into_iter().enumerate().map(|(at, (head, rate, kept))| {
+    let recalls = kept_counts(selection).into_iter().enumerate().map(|(at, (head, rate, kept))| {
         let found = audited.iter().filter(|audited| audited.kept[at]).count() as u64;
         let lost = most_lost(dropped, m, found, config.risk());
         let bound = least_recall(rate, kept, lost);
@@ -137,7 +139,7 @@ pub(crate) fn audit(
     }
 }
 
-/// Returns the cost of the run: the pilot's estimate, corrected by the share that was dropped.
+/// Returns the pilot's relative cost, corrected by the dropped share; 1 without a first pass.
 fn cost(config: &CascadeConfig, encoded: &Encoded, result: &LanguageCascade) -> f64 {
     let Some(pilot) = result.candidate() else { return 1.0 };
     let audit = 1.0 / config.audit_every() as f64;

@@ -8,7 +8,7 @@ use serde_json::Value;
 use twox_hash::XxHash3_64;
 
 use crate::context::Context;
-use crate::embedded::{all_done, ordinal};
+use crate::embedded::{ordinal, require_done};
 use crate::languages::{language_of, planned_languages};
 use crate::left_out::LeftOut;
 use polysift_base::error::{Error, Result};
@@ -101,7 +101,7 @@ pub fn repair_file(run: &RunDir, language: &str) -> std::path::PathBuf {
 }
 
 /// Makes the error for a cascade with a lost or damaged file, which would drop other documents.
-pub fn lost(path: &Path) -> Error {
+pub fn lost_cascade(path: &Path) -> Error {
     let reason = "does not drop what was dropped when the corpus was embedded: something of the cascade is gone or \
                   damaged; `polysift run --redo cascade` makes it, and what follows from it, again";
     Error::corrupt(path, reason)
@@ -123,23 +123,24 @@ pub struct Repair {
 }
 
 impl Cascade {
-    /// Returns the keys of the units of work of the stage.
+    /// Returns the keys of the units of work of the stage: those of languages, then of shards.
     pub fn keys(config: &RunConfig, plan: &Plan) -> Vec<String> {
         let languages = planned_languages(config, plan).unwrap_or_default();
         let languages = languages.iter().map(|language| language_key(language));
         languages.chain(plan.shards.iter().map(scores_key)).collect()
     }
 
-    /// Reads the whole cascade of a run; [`Error::Missing`] if the first pass is not done.
+    /// Reads the cascade of all languages; [`Error::Missing`] if the first pass is not done.
     pub fn of(context: Context<'_>, plan: &Plan) -> Result<Self> {
         let Context { config, run, .. } = context;
         if config.cascade.is_some() {
-            all_done(run, Stage::Cascade, &Self::keys(config, plan), "through the first pass")?;
+            require_done(run, Stage::Cascade, &Self::keys(config, plan), "through the first pass")?;
         }
         Self::of_languages(context, planned_languages(config, plan).unwrap_or_default())
     }
 
-    /// Reads the cascade of some languages, for stages after the embed stage.
+    /// Reads the cascade of some languages, for stages after the embed stage; [`Error::Corrupt`] if
+    /// the file of a repair is damaged. It is empty if the settings have no cascade.
     pub fn of_languages(
         context: Context<'_>,
         all: impl IntoIterator<Item = String>,
@@ -154,7 +155,9 @@ impl Cascade {
             languages.insert(language.clone(), result.ok_or_else(missing)?);
             let path = repair_file(run, &language);
             let repair = match run.read_output(Stage::Cascade, &repair_key(&language), &path) {
-                Err(Error::Corrupt { .. } | Error::Missing { .. }) => return Err(lost(&path)),
+                Err(Error::Corrupt { .. } | Error::Missing { .. }) => {
+                    return Err(lost_cascade(&path));
+                }
                 repair => repair?,
             };
             if let Some(Repair { threshold }) = repair {
@@ -172,15 +175,20 @@ impl Cascade {
         is_passed.then(|| self.repaired.get(language).copied().unwrap_or_default())
     }
 
-    /// Returns the dropped and audited rows of `shard`, which has the index `place` in the plan.
-    pub fn rows_of(&self, context: Context<'_>, place: u64, shard: &Shard) -> Result<LeftOut> {
+    /// Finds the dropped and audited rows of `shard`, which has the index `place` in the plan;
+    /// [`Error::Corrupt`] if the embed stage dropped another number of rows.
+    pub fn left_out_rows(
+        &self,
+        context: Context<'_>,
+        place: u64,
+        shard: &Shard,
+    ) -> Result<LeftOut> {
         let mut rows = LeftOut { audit_every: self.audit_every, ..LeftOut::default() };
         self.for_each_below(context, shard, &mut |row, margin| {
             let ordinal = ordinal(place, row).to_le_bytes();
             let hash = XxHash3_64::oneshot_with_seed(self.seed, &ordinal);
             if hash.is_multiple_of(self.audit_every) {
-                rows.audited.push(row);
-                rows.margins.push((row, margin));
+                rows.audited.push((row, margin));
             } else {
                 rows.dropped.push(row);
             }
@@ -189,7 +197,7 @@ impl Cascade {
         let dropped = embedded.and_then(|marker| marker.encoded).map(|encoded| encoded.dropped);
         let is_lost = dropped.is_some_and(|dropped| dropped != rows.dropped.count());
         if is_lost && !self.languages.is_empty() {
-            return Err(lost(&context.run.path("cascade").join(scores_key(shard))));
+            return Err(lost_cascade(&context.run.path("cascade").join(scores_key(shard))));
         }
         Ok(rows)
     }

@@ -65,9 +65,8 @@ impl<'a> Context<'a> {
         self.held.map_or(Ok(()), |(claims, item)| claims.check(item))
     }
 
-    /// Freezes what `stage` depends on ([`RunDir::freeze`]) and keeps the settings, unless a later
-    /// stage may still refuse them. Outputs of a `redo` are discarded here, after everything that
-    /// the stage needs was found.
+    /// Discards the outputs of a `redo`, freezes what `stage` depends on ([`RunDir::freeze`]) and
+    /// keeps the settings. It is called when everything that the stage needs was found.
     pub fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
         self.discard_redone(stage)?;
         self.run.freeze(stage, settings, self.worker, self.stop)?;

@@ -34,7 +34,7 @@ impl Embedded {
     /// Reads the plan and the summaries; [`Error::Missing`] if a shard is not embedded yet.
     pub fn of(run: &RunDir) -> Result<Self> {
         let plan = run.plan()?;
-        let summaries = all_done(run, Stage::Embed, &plan.names(), "embedded")?;
+        let summaries = require_done(run, Stage::Embed, &plan.names(), "embedded")?;
         Ok(Self { plan, summaries })
     }
 
@@ -42,7 +42,7 @@ impl Embedded {
     /// or if the score stage has not run at all: without heads it writes no scores.
     pub fn scored<S: Display>(run: &RunDir, heads: impl IntoIterator<Item = S>) -> Result<Self> {
         let embedded = Self::of(run)?;
-        all_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
+        require_done(run, Stage::Score, &score_keys(&embedded.plan, heads), "scored")?;
         if run.frozen_settings(Stage::Score)?.is_none() {
             let reason = "the score stage has not run yet; run `polysift score`";
             return Err(Error::missing(run.root(), reason));
@@ -55,8 +55,8 @@ impl Embedded {
         self.summaries.iter().flat_map(|summary| summary.counts.keys().cloned()).collect()
     }
 
-    /// Returns the shards with documents of one of the sorted `languages`: index in the plan, the
-    /// shard, number of parts.
+    /// Returns shards with documents of sorted `languages`: index in the plan, shard, number of
+    /// parts.
     pub fn shards_with(&self, languages: &[&str]) -> Vec<(u64, &Shard, usize)> {
         let shards = (0u64..).zip(&self.plan.shards).zip(&self.summaries);
         // Many languages are looked up by a shard's few, or the other way round.
@@ -96,8 +96,13 @@ impl Embedded {
     }
 }
 
-/// Reads the summaries of the `keys` of `stage`; [`Error::Missing`] if one is not `done`.
-pub fn all_done(run: &RunDir, stage: Stage, keys: &[String], done: &str) -> Result<Vec<Summary>> {
+/// Returns the summaries of the `keys` of `stage`; [`Error::Missing`] if a unit is not `done`.
+pub fn require_done(
+    run: &RunDir,
+    stage: Stage,
+    keys: &[String],
+    done: &str,
+) -> Result<Vec<Summary>> {
     let summaries = run.summaries(stage, keys)?;
     let mut left = keys.iter().zip(&summaries).filter(|(_, summary)| summary.is_none());
     if let Some((first, _)) = left.next() {

@@ -76,15 +76,15 @@ pub struct FrozenEmbeddings {
 impl FrozenEmbeddings {
     /// Reads what `stage` of `run` froze; the default before the stage.
     pub fn read(run: &RunDir, stage: Stage) -> Result<Self> {
-        Ok(read(run, stage)?.unwrap_or_default())
+        Ok(read_frozen(run, stage)?.unwrap_or_default())
     }
 
-    /// Returns the type of the stored values.
+    /// Returns the type of the stored values; `None` before the stage.
     pub fn dtype(&self) -> Option<EmbeddingDtype> {
         self.embeddings.or(self.parts.as_ref().map(|parts| parts.embeddings))
     }
 
-    /// Returns the precision of the run's encoder, if it made the embeddings.
+    /// Returns the precision of the run's encoder; `None` if it did not make the embeddings.
     pub fn precision(&self) -> Option<EncoderPrecision> {
         match &self.encoder {
             Some(FrozenEncoder::Run { precision, .. }) => Some(*precision),
@@ -106,14 +106,15 @@ struct FrozenHead {
 
 /// Returns the keys of the heads that are trained in `run`; `None` before training starts.
 pub fn trained_keys(run: &RunDir) -> Result<Option<Vec<String>>> {
-    let Some(FrozenTraining { heads }) = read(run, Stage::Train)? else { return Ok(None) };
+    let Some(FrozenTraining { heads }) = read_frozen(run, Stage::Train)? else { return Ok(None) };
     let keys_of = |(name, head): (&String, &FrozenHead)| -> Vec<String> {
         head.samples.keys().map(|language| format!("{name}/{language}")).collect()
     };
     Ok(Some(heads.iter().flat_map(keys_of).collect()))
 }
 
-fn read<T: DeserializeOwned>(run: &RunDir, stage: Stage) -> Result<Option<T>> {
+/// Reads what `stage` froze, as far as `T` has it; `None` before the stage.
+fn read_frozen<T: DeserializeOwned>(run: &RunDir, stage: Stage) -> Result<Option<T>> {
     let Some(settings) = run.frozen_settings(stage)? else { return Ok(None) };
     serde_json::from_value(settings).map(Some).map_err(|e| {
         let reason = format!("frozen/{}.json is not what the stage writes: {e}", stage.name());

@@ -60,8 +60,8 @@ impl Heads {
         Self::find(&config.heads, Some(context.run), languages, config.seed)
     }
 
-    /// Loads the `heads` that serve one of `languages`. Heads without a path were trained in `run`;
-    /// a fallback serves languages without a file. `seed` is for random scores.
+    /// Loads the `heads` that serve one of `languages`, those without a path from `run`; a fallback
+    /// serves languages without a file. `seed` is for random scores.
     pub fn find(
         heads: &BTreeMap<String, HeadConfig>,
         run: Option<&RunDir>,
@@ -167,7 +167,8 @@ impl Heads {
     }
 
     /// Scores documents with the heads `name` of their `languages`, on the calling thread; document
-    /// `i` has the chunks `offsets[i]..offsets[i + 1]` of `values`, with `width` values each.
+    /// `i` has the chunks `offsets[i]..offsets[i + 1]` of `values`, with `width` values each. A
+    /// document without a head of embeddings has no score.
     pub fn score_chunks(
         &self,
         name: &str,
@@ -195,7 +196,8 @@ impl Heads {
         Ok(scores)
     }
 
-    /// Scores texts with the heads `name` of their `languages`, in parallel.
+    /// Scores texts with the heads `name` of their `languages`, in parallel. A document without a
+    /// text or without a head of texts has no score.
     pub fn score_texts<T: AsRef<str> + Sync>(
         &self,
         name: &str,
@@ -225,13 +227,13 @@ impl Heads {
         self.score_chunks(name, languages, *width, chunks, &mut ScoreScratch::default())
     }
 
-    /// Returns 1 if the head keeps high logits, −1 if it keeps low ones.
+    /// Returns 1 if the head keeps high logits (or does not exist), −1 if it keeps low ones.
     pub fn sign(&self, name: &str, language: &str) -> f32 {
         let keep = self.get(name, language).map(|head| head.spec().keep);
         if keep == Some(Keep::Below) { -1.0 } else { 1.0 }
     }
 
-    /// Digest and specification per head and language, frozen with the scores.
+    /// Returns digest and specification by head and language, which are frozen with the scores.
     pub fn settings(&self) -> Value {
         let describe = |Loaded { head, .. }: &Loaded| {
             let mut described = json!({"digest": head.digest(), "spec": head.spec()});
@@ -257,8 +259,8 @@ pub fn frozen_keep(settings: &Value, name: &str, language: &str) -> Option<Keep>
     serde_json::from_value(head["spec"]["keep"].clone()).ok()
 }
 
-/// Checks, before hours of encoding, that every head has a file and that it exists.
-pub fn check_files(config: &RunConfig) -> Result<()> {
+/// Checks, before hours of encoding, that heads have files that exist; not files by language.
+pub fn check_head_files(config: &RunConfig) -> Result<()> {
     let lacks_file = |head: &HeadConfig| head.path.is_none() && !head.kind.is_of_rows();
     if let Some((name, _)) = config.heads.iter().find(|(_, head)| lacks_file(head)) {
         let reason = format!(
@@ -271,7 +273,7 @@ pub fn check_files(config: &RunConfig) -> Result<()> {
         let Some(path) = head.path.as_deref() else { continue };
         // The languages are known only after all documents are embedded.
         if !path.contains(LANG) && !Path::new(path).is_file() {
-            return Err(no_head(None, name, head, &BTreeSet::new()));
+            return Err(no_head_error(None, name, head, &BTreeSet::new()));
         }
     }
     Ok(())
@@ -289,7 +291,8 @@ fn check_trained(run: &RunDir, name: &str, languages: &BTreeSet<String>) -> Resu
     Ok(())
 }
 
-/// Passes every head `name` to `take`, with its language in `languages` or [`ALL_LANGUAGES`].
+/// Loads every head `name` for one of `languages` or [`ALL_LANGUAGES`] and passes it to `take`;
+/// [`Error::Missing`] if there is none, [`Error::Config`] for heads both of texts and of others.
 pub fn for_each_head(
     run: Option<&RunDir>,
     name: &str,
@@ -310,14 +313,23 @@ pub fn for_each_head(
         let reason = "is of heads of texts and of other heads; that takes two names";
         return Err(Error::config(format!("heads.{name}.path"), reason));
     }
-    if of_texts || of_embeddings { Ok(()) } else { Err(no_head(run, name, config, languages)) }
+    if of_texts || of_embeddings {
+        Ok(())
+    } else {
+        Err(no_head_error(run, name, config, languages))
+    }
 }
 
 /// Says of a head without a file what is wrong if no run is named.
 pub const TRAINED_IN_A_RUN: &str = "is trained in a run; name the run (`--run DIR`) or the file";
 
 /// Makes an [`Error::Missing`]: the head `name` has no file for any language `of` the run.
-fn no_head(run: Option<&RunDir>, name: &str, config: &HeadConfig, of: &BTreeSet<String>) -> Error {
+fn no_head_error(
+    run: Option<&RunDir>,
+    name: &str,
+    config: &HeadConfig,
+    of: &BTreeSet<String>,
+) -> Error {
     let languages = in_words(of);
     let (path, reason) = match &config.path {
         None if run.is_none() => (format!("heads.{name}"), TRAINED_IN_A_RUN.to_owned()),
@@ -330,8 +342,8 @@ fn no_head(run: Option<&RunDir>, name: &str, config: &HeadConfig, of: &BTreeSet<
     Error::Missing { path, reason }
 }
 
-/// Makes an [`Error::Config`]: the head `name` needs an encoder, and there is none.
-pub fn scores_embeddings(name: &str) -> Error {
+/// Makes an [`Error::Config`]: the head `name` scores embeddings, and the run has no encoder.
+pub fn needs_encoder_error(name: &str) -> Error {
     RunConfig::no_encoder(format!("the head `{name}` scores embeddings"))
 }
 
@@ -348,7 +360,7 @@ pub fn warn_of_unserved(name: &str, languages: &BTreeSet<String>) {
 
 const MAX_NAMED: usize = 10;
 
-/// Writes `languages` for a message: `the languages deu_Latn, fra_Latn`.
+/// Writes `languages` for a message, at most ten: `the languages deu_Latn, fra_Latn`.
 pub fn in_words(languages: &BTreeSet<String>) -> String {
     let named: Vec<&str> = languages.iter().take(MAX_NAMED).map(String::as_str).collect();
     match languages.len() - named.len() {
@@ -357,7 +369,8 @@ pub fn in_words(languages: &BTreeSet<String>) -> String {
     }
 }
 
-/// Returns where the file of a head is, if it exists: trained in this run, or the configured path.
+/// Returns where the file of a head is, or would be: trained in `run`, or at the path in the
+/// settings. `None` without a run, or for a language of a file that serves all languages.
 pub fn head_file(
     run: Option<&RunDir>,
     name: &str,

@@ -11,7 +11,7 @@ pub struct RowSet {
 }
 
 impl RowSet {
-    /// Makes the set of the rows that some of the filters remove: those whose names are `chosen`.
+    /// Makes the set of the rows that filters remove; only filters whose names are `chosen` count.
     pub fn removed(verdicts: &VerdictRows, chosen: impl Fn(&str) -> bool) -> Self {
         let mut removed = Self::default();
         for (&row, found) in verdicts.documents.rows().iter().zip(&verdicts.found) {
@@ -60,10 +60,8 @@ pub struct LeftOut {
     pub removed: RowSet,
     /// Rows of documents that the cascade dropped: they are not encoded.
     pub dropped: RowSet,
-    /// Rows of documents that the cascade would drop, and that are encoded for the audit.
-    pub audited: RowSet,
-    /// The audited rows, ascending, with their margins.
-    pub(crate) margins: Vec<(u64, f32)>,
+    /// Rows that the cascade would drop but the audit has encoded, ascending, with their margins.
+    pub(crate) audited: Vec<(u64, f32)>,
     /// Number of dropped documents that an audited document stands for.
     pub(crate) audit_every: u64,
 }
@@ -77,8 +75,8 @@ impl LeftOut {
 
     /// Returns the margin of `row` if it is encoded for the audit.
     pub(crate) fn audited_margin(&self, row: u64) -> Option<f32> {
-        let at = self.margins.binary_search_by_key(&row, |(row, _)| *row).ok()?;
-        Some(self.margins[at].1)
+        let at = self.audited.binary_search_by_key(&row, |(row, _)| *row).ok()?;
+        Some(self.audited[at].1)
     }
 }
 

@@ -7,9 +7,8 @@
 //!  verdicts of filters ────────┴──▶ rows: what became of each document
 //! ```
 //!
-//! Stages (`polysift_stages`) write a run; views (`polysift_views`) read it. Both take a
-//! [`Context`] and read scores, embeddings, verdicts and the result of a cascade
-//! with this crate.
+//! Stages (`polysift_stages`) write a run, views (`polysift_views`) read it, both with a
+//! [`Context`] and with the readers of this crate.
 
 pub mod audit;
 pub mod cascaded;
@@ -34,6 +33,9 @@ pub mod work;
 pub use cascaded::Cascade;
 pub use context::Context;
 pub use embedded::Embedded;
+pub use frozen::{FrozenEmbeddings, FrozenEncoder};
 pub use heads::Heads;
+pub use rows::RunRows;
+pub use scan::ScoreFiles;
 pub use texts::Texts;
 pub use work::StageWork;

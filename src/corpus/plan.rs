@@ -31,7 +31,7 @@ pub fn input_files(config: &RunConfig) -> Result<Vec<InputFile>> {
     Ok(files)
 }
 
-/// Makes the plan of the files that `config` matches now.
+/// Makes the plan of the files that `config` matches now, which it opens.
 pub fn plan(config: &RunConfig) -> Result<Plan> {
     let files = input_files(config)?;
     let is_url = |file: &InputFile| is_url(&file.path.to_string_lossy());
@@ -43,20 +43,20 @@ pub fn plan(config: &RunConfig) -> Result<Plan> {
             "the server tells neither an ETag nor the time of a change: only another size is noticed"
         );
     }
-    Plan::new(&files, config.input.max_shard_bytes, settings(config))
+    Plan::new(&files, config.input.max_shard_bytes, plan_settings(config))
 }
 
-fn settings(config: &RunConfig) -> Value {
+/// Returns the settings that a plan is made from.
+fn plan_settings(config: &RunConfig) -> Value {
     let input = &config.input;
     json!({"files": input.files, "max_shard_bytes": input.max_shard_bytes})
 }
 
-/// Reads the plan of `run`, which counts even if files changed. Patterns that changed must match
-/// the same plan ([`Error::Mismatch`]). If `looks`, the input is listed, and new files cause a
-/// warning.
-pub fn frozen(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
+/// Reads the plan of `run`, which counts even if files changed. Patterns that changed must match an
+/// equal plan ([`Error::Mismatch`]). If `looks`, warns of new files of the input.
+pub fn frozen_plan(run: &RunDir, config: &RunConfig, looks: bool) -> Result<Plan> {
     let frozen = run.plan()?;
-    if config.input.files.is_empty() || frozen.settings == settings(config) {
+    if config.input.files.is_empty() || frozen.settings == plan_settings(config) {
         if looks {
             warn_of_new_files(config, &frozen);
         }

@@ -51,7 +51,7 @@ impl<'a> RunRows<'a> {
     pub fn shard<'r>(&'r self, place: u64, shard: &'r Shard) -> Result<ShardRows<'r>> {
         let Context { config, run, .. } = self.context;
         let verdicts = verdicts_of(self.context, shard, None)?;
-        let mut left_out = self.cascade.rows_of(self.context, place, shard)?;
+        let mut left_out = self.cascade.left_out_rows(self.context, place, shard)?;
         left_out.removed = removed_by_filters(config, &verdicts);
         let parts = 0..run.done(Stage::Embed, &shard.name)?.files.len();
         Ok(ShardRows { rows: self, place, shard, verdicts, left_out, parts })
@@ -159,7 +159,7 @@ impl ShardRows<'_> {
 
     /// Returns the name of the filter that removes `row` before or after the thresholds.
     pub fn removed_by(&self, row: &Row<'_>, when: FilterWhen) -> Option<&str> {
-        removing(self.rows.context.config, self.verdicts.of_row(row.info.row), when)
+        first_remover(self.rows.context.config, self.verdicts.of_row(row.info.row), when)
     }
 
     /// Returns the fate of `row` under the `selection` of its language.
@@ -169,7 +169,12 @@ impl ShardRows<'_> {
     }
 }
 
-fn removing<'f>(config: &RunConfig, found: &'f [FoundRow], when: FilterWhen) -> Option<&'f str> {
+/// Returns the first of the filters that `found` a document to remove it; only those of `when`.
+fn first_remover<'f>(
+    config: &RunConfig,
+    found: &'f [FoundRow],
+    when: FilterWhen,
+) -> Option<&'f str> {
     let removes = |found: &&FoundRow| {
         let filter = config.filters.get(&found.filter);
         found.action == FilterAction::Remove && filter.is_some_and(|f| f.when() == when)
@@ -193,7 +198,8 @@ pub enum Fate<'a> {
 }
 
 impl<'a> Fate<'a> {
-    /// Decides the fate of a document of which filters `found` this.
+    /// Decides the fate of a document that these filters `found`. A filter before the thresholds
+    /// comes first, then the cascade, the thresholds, and a filter after them.
     pub fn of(
         has_text: bool,
         config: &RunConfig,
@@ -205,13 +211,13 @@ impl<'a> Fate<'a> {
         if !has_text {
             return Self::NoText;
         }
-        if let Some(filter) = removing(config, found, FilterWhen::Before) {
+        if let Some(filter) = first_remover(config, found, FilterWhen::Before) {
             return Self::Filtered(filter);
         }
         if is_dropped {
             return Self::Dropped;
         }
-        match (selection.decide(scored), removing(config, found, FilterWhen::After)) {
+        match (selection.decide(scored), first_remover(config, found, FilterWhen::After)) {
             (Decision::Kept { .. }, Some(filter)) => Self::Filtered(filter),
             (Decision::Kept { retentions }, None) => Self::Kept(retentions),
             (removed @ Decision::Removed { .. }, _) => Self::Removed(removed),

@@ -8,7 +8,7 @@ use twox_hash::XxHash3_64;
 
 use crate::embedded::ordinal;
 use crate::languages::ALL_LANGUAGES;
-use crate::left_out::{LeftOut, RowSet};
+use crate::left_out::LeftOut;
 use crate::model::is_precise;
 use crate::verdicts::removed_rows;
 use crate::work::score_keys;
@@ -74,7 +74,8 @@ pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 /// Returns the new scores for a shard.
 pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
-fn not_counted() -> Error {
+/// Makes the error for a weight by tokens in a run that did not count them.
+fn tokens_not_counted() -> Error {
     let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
                   with this setting (`--weight tokens --redo embed`)";
     Error::config("selection.weight", reason)
@@ -94,7 +95,7 @@ impl<'a> ScoredCorpus<'a> {
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
         let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
             context.stop.check()?;
-            let cascaded = cascade.rows_of(context, place, shard)?;
+            let cascaded = cascade.left_out_rows(context, place, shard)?;
             Ok(LeftOut { removed: removed_rows(context, shard, language)?, ..cascaded })
         };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
@@ -130,7 +131,7 @@ impl<'a> ScoredCorpus<'a> {
         let weight = self.weight_column().into_iter();
         let mut names: Vec<&str> = weight.chain(language.map(|_| "language")).collect();
         let LeftOut { removed, dropped, audited, .. } = left_out;
-        if ![removed, dropped, audited].into_iter().all(RowSet::is_empty) {
+        if !removed.is_empty() || !dropped.is_empty() || !audited.is_empty() {
             names.push(ROW);
         }
         let mut scans = Vec::new();
@@ -181,7 +182,6 @@ impl Corpus for ScoredCorpus<'_> {
         XxHash3_64::oneshot(shard.file.as_os_str().as_encoded_bytes()) as usize
     }
 
-    /// Visits all rows except `left_out`; `place` is the index of the shard in the plan.
     fn scan(
         &self,
         shard: usize,
@@ -203,18 +203,17 @@ impl Corpus for ScoredCorpus<'_> {
 
 /// Returns the removal weights of the rows left in `batch`; `None` without audited rows.
 fn removal_weights(batch: &PartBatch, left_out: &LeftOut) -> Result<Option<Vec<u64>>> {
-    let LeftOut { audited, audit_every, .. } = left_out;
-    if audited.is_empty() {
+    if left_out.audited.is_empty() {
         return Ok(None);
     }
-    let weight = |&row: &u64| if audited.contains(row) { *audit_every } else { 1 };
+    let weight = |&row: &u64| left_out.audited_margin(row).map_or(1, |_| left_out.audit_every);
     let rows = batch.numbers(ROW)?.unwrap_or_default();
     Ok(Some(rows.iter().map(weight).collect()))
 }
 
 /// Counts the documents of `batch` that the cascade dropped and that no filter removed. With a
 /// cascade, a shard has one language, and every document weighs 1.
-fn dropped(batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
+fn count_dropped(batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
     let LeftOut { removed, dropped, .. } = left_out;
     let is_dropped = |row: &&u64| dropped.contains(**row) && !removed.contains(**row);
     let rows = if dropped.is_empty() { None } else { batch.numbers(ROW)? };
@@ -222,6 +221,7 @@ fn dropped(batch: &PartBatch, left_out: &LeftOut) -> Result<Amount> {
     Ok(Amount { num_documents: number, weight: number })
 }
 
+/// A part that is scanned: rows of one language, with the scores of some heads.
 struct ScannedPart<'a> {
     /// Head index and batches; the first also has the language and weight columns, if needed.
     scans: Vec<(usize, PartBatches)>,
@@ -253,11 +253,15 @@ impl ScannedPart<'_> {
             let counts = |row| left_out.counts(row);
             let is_whole = left_out.removed.is_empty() && left_out.dropped.is_empty();
             let mask = first.mask(self.language, (!is_whole).then_some(&counts))?;
-            let dropped = dropped(first, left_out)?;
+            let dropped = count_dropped(first, left_out)?;
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
-                self.replace(&mut batches, found.numbers(ROW)?.unwrap_or_default(), rescored)?;
+                self.replace_scores(
+                    &mut batches,
+                    found.numbers(ROW)?.unwrap_or_default(),
+                    rescored,
+                )?;
                 identities = Some(found);
             }
             if let Some(mask) = &mask {
@@ -285,7 +289,7 @@ impl ScannedPart<'_> {
                 ids = identities.ids()?;
             }
             let removal_weights = removal_weights(&batches[0], left_out)?;
-            let weights = |name| batches[0].numbers(name)?.ok_or_else(not_counted);
+            let weights = |name| batches[0].numbers(name)?.ok_or_else(tokens_not_counted);
             visit(&ScoreBatch {
                 len: batches[0].len(),
                 ids: &ids,
@@ -298,7 +302,13 @@ impl ScannedPart<'_> {
         }
     }
 
-    fn replace(&self, batches: &mut [PartBatch], rows: &[u64], rescored: &Rescored) -> Result<()> {
+    /// Replaces the scores of those `rows` in `batches` that were scored again.
+    fn replace_scores(
+        &self,
+        batches: &mut [PartBatch],
+        rows: &[u64],
+        rescored: &Rescored,
+    ) -> Result<()> {
         for ((head, _), batch) in self.scans.iter().zip(batches) {
             let of_row = |(at, row)| Some((at, rescored.get(row)?.get(*head).copied().flatten()));
             batch.replace(rows.iter().enumerate().filter_map(of_row))?;

@@ -17,7 +17,8 @@ use polysift_heads::head::AnyHead;
 use polysift_runs::run::{RunDir, Stage};
 use polysift_selection::{Selection, Threshold, plan_thresholds, select};
 
-fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
+/// Returns the thresholds of `language`, without those of heads that do not serve it.
+fn available_thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
     config.thresholds_with(language, |name| heads.get(name, language).is_some())
 }
 
@@ -25,7 +26,7 @@ fn thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThre
 pub fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     let (config, languages) = (context.config, heads.languages().iter());
     let thresholds: BTreeMap<&String, Value> =
-        languages.map(|l| (l, json!(thresholds(config, l, heads)))).collect();
+        languages.map(|l| (l, json!(available_thresholds(config, l, heads)))).collect();
     let mut settings = json!({"thresholds": thresholds, "selection": config.selection});
     if !config.filters.is_empty() {
         settings["filters"] = filter_settings(context.run)?;
@@ -54,7 +55,7 @@ pub fn thresholds_of(
     let available: Vec<_> = (config.heads.keys())
         .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
         .collect();
-    let thresholds = thresholds(config, language, heads);
+    let thresholds = available_thresholds(config, language, heads);
     plan_thresholds(language, &thresholds, &available, &config.selection.order)
 }
 
@@ -104,7 +105,7 @@ pub fn select_language(
     })?;
     let result = corpus.cascade.languages.get(language).filter(|it| it.first_pass.is_some());
     if let (Some(config), Some(result)) = (&context.config.cascade, result) {
-        let audited = audit::audited(context, embedded, language, files, &selection)?;
+        let audited = audit::read_audited(context, embedded, language, files, &selection)?;
         selection.cascade =
             Some(audit::audit(config, embedded, result, language, &audited, &selection));
     }

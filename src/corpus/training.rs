@@ -46,7 +46,7 @@ impl TrainingJob<'_> {
         self.files.iter().map(|file| file.bytes).sum()
     }
 
-    /// Returns the languages as the name of the head's file has them.
+    /// Returns the served languages joined with `+`, as in the key and in the name of a text model.
     pub fn language(&self) -> String {
         self.serves.join("+")
     }
@@ -79,7 +79,7 @@ pub fn to_train(config: &RunConfig) -> impl Iterator<Item = (&String, &HeadConfi
     config.heads.iter().filter(|(_, head)| !head.train.is_empty())
 }
 
-/// Returns the heads to train for `languages`; `None` stands for all languages with samples.
+/// Finds the heads to train for `languages` (`None`: all with samples) and opens their files.
 pub fn jobs<'a>(
     config: &'a RunConfig,
     languages: Option<&BTreeSet<String>>,
@@ -95,6 +95,7 @@ pub fn jobs<'a>(
 }
 
 /// Divides the files of samples among the heads `name`: returns languages and files of each.
+/// [`Error::Config`] without files, or if they lack the languages that the settings ask for.
 fn deal(
     name: &str,
     head: &HeadConfig,

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde_json::{Value, json};
 
 use crate::context::Context;
-use crate::embedded::{Embedded, all_done};
+use crate::embedded::{Embedded, require_done};
 use crate::filter::{CONTAMINATED, Filter, FilteredDocument, Finding, Verdict, open_filter};
 use crate::left_out::RowSet;
 use polysift_base::error::Result;
@@ -35,7 +35,7 @@ pub fn check_row_filtered(context: Context<'_>, embedded: &Embedded) -> Result<(
         run.check_frozen(Stage::Filter, &settings)?;
     }
     if config.row_filters().next().is_some() {
-        all_done(run, Stage::Filter, &embedded.plan.names(), "filtered")?;
+        require_done(run, Stage::Filter, &embedded.plan.names(), "filtered")?;
     }
     Ok(())
 }
@@ -46,7 +46,7 @@ pub fn check_filtered(context: Context<'_>, embedded: &Embedded) -> Result<()> {
     check_row_filtered(context, embedded)?;
     run.check_frozen(Stage::Deduplicate, &duplicate_settings(config))?;
     let languages = deduplicated(config, embedded.languages());
-    all_done(run, Stage::Deduplicate, &languages, "deduplicated").map(drop)
+    require_done(run, Stage::Deduplicate, &languages, "deduplicated").map(drop)
 }
 
 /// Returns the settings that near duplicates depend on.
@@ -94,8 +94,7 @@ pub fn row_verdicts(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> 
     Ok(VerdictRows::default())
 }
 
-/// Reads the verdicts of all filters on `shard`, as [`row_verdicts`] does; of near duplicates
-/// `only` those of one language, or of all.
+/// Reads the verdicts of all filters on `shard`, of near duplicates `only` of one language or all.
 pub(crate) fn verdicts_of(
     context: Context<'_>,
     shard: &Shard,
@@ -113,6 +112,7 @@ pub(crate) fn verdicts_of(
     Ok(VerdictRows::merged(&all))
 }
 
+/// Returns the rows that filters remove before the thresholds, by their `verdicts`.
 pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> RowSet {
     let removes = |name: &str| config.filters.get(name).is_some_and(FilterConfig::removes_before);
     RowSet::removed(verdicts, removes)
@@ -136,8 +136,7 @@ pub fn open_filters(config: &RunConfig) -> Result<OpenFilters<'_>> {
 }
 
 /// Judges `documents` by `filters`; returns what they found, by document and name of the filter.
-/// `url` returns the URL of a document for a filter, in place of its own; `count` takes every
-/// verdict.
+/// `url` returns a document's URL for a filter, in place of its own; `count` takes every verdict.
 pub fn judge<'d, 'f>(
     filters: &OpenFilters<'f>,
     documents: &[FilteredDocument<'d>],

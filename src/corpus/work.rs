@@ -1,5 +1,4 @@
-//! The stages of a run, and the units of work of each, which the processes that work in the run
-//! directory share.
+//! The stages of a run, and the units of work of each, which several processes share.
 
 use std::fmt::Display;
 use std::sync::Mutex;
@@ -122,7 +121,7 @@ impl StageWork {
             if !self.items.is_own[item] {
                 context.progress.extend(units(item).unwrap_or(0));
             }
-            let outcome = self.hold(context, &claims, item, &work);
+            let outcome = self.do_unit(context, &claims, item, &work);
             let mut failures = lock(&failures);
             failures.attempted += 1;
             outcome.or_else(|error| failures.record(&self.items.keys[item], error))
@@ -134,7 +133,7 @@ impl StageWork {
 
     /// Does `item` and marks it as done. If another process took the unit over, returns
     /// [`Error::Lost`] instead of the error of the work; the other process removes temporary files.
-    fn hold(
+    fn do_unit(
         &self,
         context: Context<'_>,
         claims: &Claims<'_>,

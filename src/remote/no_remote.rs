@@ -53,9 +53,8 @@ refused! {
     fn list_published(to: &str) -> BTreeMap<String, ObjectVersion> { to }
     fn upload(path: &Path, failure: &FirstError) -> Box<dyn NewFile> { &path.to_string_lossy() }
     fn pin_revision(location: &Location) -> Dataset { &location.url() }
-    fn list(at: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>) -> BTreeMap<String, ObjectVersion> {
-        &at.url()
-    }
+    fn list(at: &Location, enters: KeyTest<'_>, takes: KeyTest<'_>)
+        -> BTreeMap<String, ObjectVersion> { &at.url() }
 }
 
 #[derive(Debug, Clone)]

@@ -17,9 +17,8 @@
 //!
 //! # Resume
 //!
-//! A language is a unit of work, done by one process, and so is a shard. Embeddings of the pilot
-//! are stored like those of samples if only first chunks are encoded. Results do not depend on
-//! which process does a unit.
+//! A language is a unit of work, and so is a shard; results do not depend on which process does it.
+//! Embeddings of the pilot are stored like those of samples if only first chunks are encoded.
 
 mod first_pass;
 mod full_run;
@@ -32,7 +31,6 @@ use std::sync::Mutex;
 use serde_json::{Value, json};
 
 use crate::draw::count_rows;
-use crate::input_progress::InputProgress;
 use first_pass::TrainedPass;
 use full_run::FullRun;
 use pilot::{Kept, Pilot};
@@ -41,15 +39,14 @@ use polysift_base::io::remove;
 use polysift_base::metrics::{allowed_misses, highest_threshold, least_sample};
 use polysift_config::{CascadeConfig, FirstPass};
 use polysift_corpus::cascaded::{
-    Candidate, LanguageCascade, language_file, language_key, lost, mark_repair, repair_file,
-    repair_key, scores_key,
+    Candidate, LanguageCascade, language_file, language_key, lost_cascade, mark_repair,
+    repair_file, repair_key, scores_key,
 };
-use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::languages::{language_of, planned_languages};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::select::{threshold_settings, thresholds_of};
 use polysift_corpus::work::own_shards;
-use polysift_corpus::{Cascade, Context, Heads, StageWork};
+use polysift_corpus::{Cascade, Context, FrozenEncoder, Heads, StageWork};
 use polysift_encoder::Model;
 use polysift_runs::run::{PartFile, Plan, Shard, ShardMarker, Stage};
 use polysift_selection::{Threshold, ThresholdKind};
@@ -72,8 +69,7 @@ const CANDIDATES: [FirstPass; 3] =
     [FirstPass::Bundled, FirstPass::Prefix(64), FirstPass::Prefix(128)];
 
 /// Trains the first pass of every language and scores all documents with it, unless that is done.
-/// Returns [`Error::Config`] without `[cascade]` in the settings; [`Error::Missing`] before the
-/// heads are trained.
+/// [`Error::Config`] without `[cascade]`; [`Error::Missing`] before the heads are trained.
 pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(cascade) = &config.cascade else {
@@ -84,7 +80,7 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     let heads = Heads::find(&config.heads, Some(run), languages, config.seed)?;
     let model = load_model(context, Stage::Cascade)?;
     heads.check_recipe(&model.recipe)?;
-    let mut settings = frozen(context, plan, &heads, &model)?;
+    let mut settings = to_freeze(context, plan, &heads, &model)?;
     let mut was_made_for_others = false;
     if let Some(made) = run.frozen_settings(Stage::Cascade)?
         && context.redo != Some(Stage::Cascade)
@@ -108,13 +104,13 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
     if !work.is_over() {
         // Fitted with other thresholds, it would drop other documents.
         if was_made_for_others && !work.items.own.is_empty() {
-            return Err(lost(&run.path("cascade")));
+            return Err(lost_cascade(&run.path("cascade")));
         }
         let one = |_| Some(1);
         work.claim_all(context, "languages", one, |context, item| {
             context.check_held()?;
             let language = languages[item];
-            let (result, mut files) = full.choose(language)?;
+            let (result, mut files) = full.choose_pass(language)?;
             if let Some(reason) = &result.reason {
                 tracing::warn!(language, "all documents are encoded: {reason}");
             }
@@ -130,14 +126,14 @@ pub fn cascade(context: Context<'_>, plan: &Plan) -> Result<()> {
             mark_repair(run, language)?;
         }
     }
-    full.score()
+    full.score_shards()
 }
 
-fn frozen(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
+/// Returns the settings to freeze; `repair` and the filters, which run later, are no part of them.
+fn to_freeze(context: Context<'_>, plan: &Plan, heads: &Heads, model: &Model) -> Result<Value> {
     let config = context.config;
     let cascade = config.cascade.as_ref().map(|c| CascadeConfig { repair: false, ..c.clone() });
     let mut thresholds = threshold_settings(context, heads)?;
-    // Filters run later.
     thresholds.as_object_mut().and_then(|settings| settings.remove("filters"));
     Ok(json!({
         "plan": plan.digest(),
@@ -165,7 +161,7 @@ struct EvaluatedPass {
 
 impl FullRun<'_> {
     /// Chooses the first pass of `language`; returns the result and the files of the pass.
-    fn choose(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
+    fn choose_pass(&self, language: &str) -> Result<(LanguageCascade, Vec<PartFile>)> {
         let of_language =
             |(_, shard): &(u64, &Shard)| language_of(self.context.config, shard) == language;
         let shards: Vec<_> = (0u64..).zip(&self.plan.shards).filter(of_language).collect();
@@ -183,7 +179,7 @@ impl FullRun<'_> {
         result.evaluation = pilot.evaluation().len() as u64;
         let tokens: usize = pilot.costs.iter().map(|(tokens, _)| tokens).sum();
         result.tokens_per_document = tokens as f64 / pilot.len().max(1) as f64;
-        let flops: f64 = pilot.evaluation_flops().sum();
+        let flops: f64 = pilot.evaluation_costs().iter().map(|(_, flops)| flops).sum();
         result.flops_per_document = flops / result.evaluation.max(1) as f64;
         let kept = pilot.select(self.context, &thresholds, self.settings.risk() / 2.0)?;
         let (mut evaluated, mut chosen) = (Vec::new(), Vec::new());
@@ -219,12 +215,13 @@ impl FullRun<'_> {
         }
         for &pass in self.passes().iter().filter(|pass| Some(**pass) != result.first_pass) {
             for head in pilot::heads_of(&kept) {
-                remove(&first_pass::path(self.context.run, pass, head, language))?;
+                remove(&first_pass::head_path(self.context.run, pass, head, language))?;
             }
         }
         Ok((result, chosen))
     }
 
+    /// Returns the first passes to evaluate.
     fn passes(&self) -> &[FirstPass] {
         match &self.settings.first_pass {
             FirstPass::Auto => &CANDIDATES,
@@ -298,28 +295,34 @@ impl FullRun<'_> {
             let least = thresholds.entry(kept.head.clone()).or_insert(threshold);
             *least = least.min(threshold);
         }
-        let margins = first_pass::above(&predicted, &thresholds);
-        let is_encoded: Vec<bool> = margins.iter().map(|margin| *margin >= 0.0).collect();
-        let cost = self.cost(trained.flops(&texts)?, pilot, &is_encoded);
-        let encoded = is_encoded.iter().filter(|is| **is).count() as f64;
-        let encoded_share = encoded / is_encoded.len().max(1) as f64;
-        let dropped_document = pilot.dropped_document(&is_encoded);
+        let margins = first_pass::margins_above(&predicted, &thresholds);
+        let audit = 1.0 / self.settings.audit_every() as f64;
+        let (mut flops, mut encoded) = (0.0, 0.0);
+        let (mut dropped, mut dropped_tokens, mut dropped_flops) = (0.0, 0, 0.0);
+        for ((tokens, own_flops), margin) in pilot.evaluation_costs().iter().zip(&margins) {
+            if *margin >= 0.0 {
+                encoded += 1.0;
+                flops += own_flops;
+            } else {
+                dropped += 1.0;
+                dropped_tokens += tokens;
+                dropped_flops += own_flops;
+                flops += own_flops * audit;
+            }
+        }
+        let all: f64 = pilot.evaluation_costs().iter().map(|(_, flops)| flops).sum();
+        let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
+        // Relative to the FLOPs of the full run.
+        let cost = (trained.flops(&texts)? + flops) / all.max(f64::MIN_POSITIVE) + of_pilot;
+        let encoded_share = encoded / margins.len().max(1) as f64;
+        let dropped = f64::max(dropped, 1.0);
+        let dropped_document = (dropped_tokens as f64 / dropped, dropped_flops / dropped);
         let candidate = Candidate { first_pass: pass, encoded_share, cost };
         Ok(EvaluatedPass { candidate, heads: thresholds, dropped_document, files })
     }
 
-    /// Returns the FLOPs with a first pass that takes `of_pass`, relative to the full run.
-    fn cost(&self, of_pass: f64, pilot: &Pilot, is_encoded: &[bool]) -> f64 {
-        let audit = 1.0 / self.settings.audit_every() as f64;
-        let encoded = |(flops, is): (f64, &bool)| if *is { flops } else { flops * audit };
-        let all: f64 = pilot.evaluation_flops().sum();
-        let encoded: f64 = pilot.evaluation_flops().zip(is_encoded).map(encoded).sum();
-        let of_pilot = pilot.len() as f64 / pilot.rows.max(1) as f64;
-        (of_pass + encoded) / all.max(f64::MIN_POSITIVE) + of_pilot
-    }
-
     /// Scores the documents of all shards with the first passes of their languages.
-    fn score(&self) -> Result<()> {
+    fn score_shards(&self) -> Result<()> {
         let context = self.context;
         let Context { config, run, .. } = context;
         let cascade = Cascade::of_languages(context, self.heads.languages().iter().cloned())?;
@@ -348,8 +351,8 @@ impl FullRun<'_> {
             };
             let rows =
                 |item: usize| pass_of(item).map_or(Some(0), |_| self.plan.shards[item].num_rows);
-            let input = InputProgress::default();
-            work.items.own.iter().for_each(|&item| input.add(self.plan.shards[item].bytes));
+            let bytes = |&item: &usize| self.plan.shards[item].bytes;
+            context.progress.input(0, work.items.own.iter().map(bytes).sum::<u64>().cast_signed());
             let one = |context: Context<'_>, item: usize| {
                 let shard = &self.plan.shards[item];
                 let marker = match pass_of(item) {
@@ -357,7 +360,8 @@ impl FullRun<'_> {
                     None => ShardMarker::default(), // all documents are encoded
                 };
                 if work.items.is_own[item] {
-                    input.advance(context.progress, 0, 0, shard.bytes);
+                    context.progress.input(shard.bytes, 0);
+                    context.progress.advance(0, 0);
                 }
                 Ok(marker)
             };

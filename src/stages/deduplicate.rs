@@ -34,9 +34,8 @@ use polysift_runs::run::{PartFile, ShardMarker, Stage};
 const EXAMPLES: usize = 20;
 const REASON: &str = "near";
 
-/// Finds the near duplicates of every language where that is not done yet. Returns
-/// [`Error::Missing`] before the score and filter stages are done; [`Error::Config`] if a cluster
-/// does not fit in memory.
+/// Finds the near duplicates of every language where that is not done yet. [`Error::Missing`]
+/// before the score and filter stages; [`Error::Config`] if a cluster does not fit in memory.
 pub fn deduplicate(context: Context<'_>) -> Result<()> {
     let Context { config, run, .. } = context;
     let Some(near) = config.near() else {
@@ -121,13 +120,13 @@ struct Example {
 }
 
 impl ComparedDocuments<'_> {
-    fn read(&self, part: &Part<'_>) -> Result<DocumentBatch> {
+    fn read_part(&self, part: &Part<'_>) -> Result<DocumentBatch> {
         self.context.stop.check()?;
         read_documents(&self.context.run.embeddings_part(part.shard, part.index))
     }
 
     /// Reads the ids of the documents that `found` are duplicates of.
-    fn ids(&self, found: &[NearDuplicate]) -> Result<HashMap<usize, String>> {
+    fn read_ids(&self, found: &[NearDuplicate]) -> Result<HashMap<usize, String>> {
         let mut wanted: Vec<usize> = found.iter().map(|near| near.of).collect();
         wanted.sort_unstable();
         wanted.dedup();
@@ -136,7 +135,7 @@ impl ComparedDocuments<'_> {
             if wanted.get(first).is_none_or(|next| !part.documents.contains(next)) {
                 return Ok(Vec::new());
             }
-            let documents = self.read(part)?;
+            let documents = self.read_part(part)?;
             let own = self.documents_among(part, documents.rows());
             let own = own.filter(|(document, _)| wanted.binary_search(document).is_ok());
             Ok(own.map(|(document, at)| (document, documents.get(at).id.to_owned())).collect())
@@ -147,7 +146,7 @@ impl ComparedDocuments<'_> {
 
     /// Writes the verdicts on every shard, and their counts.
     fn write(&self, near: &NearDuplicates) -> Result<ShardMarker> {
-        let (run, ids) = (self.context.run, self.ids(&near.found)?);
+        let (run, ids) = (self.context.run, self.read_ids(&near.found)?);
         let shards: Vec<&[Part<'_>]> = self.parts.chunk_by(|a, b| a.place == b.place).collect();
         let written: Vec<(PartFile, FilterCounts, Vec<Example>)> = shards
             .par_iter()
@@ -169,6 +168,7 @@ impl ComparedDocuments<'_> {
         Ok(marker)
     }
 
+    /// Writes the verdicts on the shard of `parts`; returns counts and examples of what was found.
     fn write_shard(
         &self,
         near: &NearDuplicates,
@@ -180,7 +180,7 @@ impl ComparedDocuments<'_> {
         let (mut verdicts, mut counts) = (ShardVerdicts::default(), FilterCounts::default());
         let mut examples = Vec::new();
         for part in parts {
-            let batch = self.read(part)?;
+            let batch = self.read_part(part)?;
             for (document, at) in self.documents_among(part, batch.rows()) {
                 if !near.is_compared[document] {
                     continue;

@@ -30,6 +30,7 @@ fn for_each_row(context: Context<'_>, shard: &Shard, mut visit: impl FnMut(u64))
     Ok(())
 }
 
+/// Counts the rows of `shards`; if a plan does not tell them, reads the file for its documents.
 pub(crate) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Result<u64> {
     let count = |&(_, shard): &(u64, &Shard)| {
         let mut rows = 0;
@@ -39,10 +40,9 @@ pub(crate) fn count_rows(context: Context<'_>, shards: &[(u64, &Shard)]) -> Resu
     shards.par_iter().map(count).sum()
 }
 
-/// Draws a uniform sample of the documents with text of `shards`, which are given with their places
-/// in the plan; returns ordinals and texts in random order, and whether all rows were drawn. The
-/// sample has at least `size` documents, unless too many rows have no text. It depends on the seed
-/// of the run and `purpose`.
+/// Draws a uniform sample of the documents with text of `shards`, given with their places in the
+/// plan, by the seed of the run and `purpose`. Returns ordinals and texts in random order, at least
+/// `size` unless too many rows have no text, and whether all rows were drawn.
 pub(crate) fn draw_texts(
     context: Context<'_>,
     purpose: &str,

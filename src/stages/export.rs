@@ -31,10 +31,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, remove};
 use polysift_config::{EmbeddingDtype, FilterAction, KEPT, PiiAudit, Rate, RunConfig};
 use polysift_corpus::rows::{Fate, PartRows, RunRows, ShardRows};
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, check_filtered, filter_settings, has_reports};
-use polysift_corpus::{Context, Embedded, StageWork};
+use polysift_corpus::{Context, Embedded, ScoreFiles, StageWork};
 use polysift_data::export::{
     EMBEDDINGS, ExportColumns, ExportSpec, ExportWriter, ExportedFile, PROVENANCE, WriterOptions,
 };
@@ -83,8 +82,7 @@ pub(crate) fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     Ok(())
 }
 
-/// Returns [`Error::Config`] if the run in `root` would export over one of its input files, or
-/// `export.to` is `root` or inside it.
+/// Returns [`Error::Config`] if an export from `root` would be in it or over its input files.
 pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
     let canonical = |path: &Path| {
         let is_url = is_url(&path.to_string_lossy());
@@ -110,7 +108,8 @@ pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> 
     Ok(())
 }
 
-fn settings(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
+/// Returns the settings to freeze: the exported files depend on them.
+fn to_freeze(context: Context<'_>, selections: &BTreeMap<String, Selection>) -> Result<Value> {
     let config = context.config;
     let columns: BTreeMap<&String, String> =
         config.heads.iter().map(|(name, head)| (name, head.column(name))).collect();
@@ -135,13 +134,13 @@ pub fn export(context: Context<'_>) -> Result<()> {
     check_filtered(context, &embedded)?;
     check_place(config, run.root(), &embedded.plan.shards)?;
     let selections = stored_selections(run, embedded.languages())?;
-    context.freeze(Stage::Export, &settings(context, &selections)?)?;
+    context.freeze(Stage::Export, &to_freeze(context, &selections)?)?;
     let work = StageWork::of_shards(context, Stage::Export, &embedded.plan)?;
     if work.is_over() {
         return finish(context, &work, &embedded.plan);
     }
     if let Some(to) = &config.export.to {
-        claim(context, to)?;
+        claim_place(context, to)?;
     }
     let rows = RunRows::open(context, Some(ScoreFiles::selected(context)?), embedded.languages())?;
     let (spec, retention_heads) = (spec(config), retention_heads(config));
@@ -155,8 +154,7 @@ pub fn export(context: Context<'_>) -> Result<()> {
     finish(context, &work, &embedded.plan)
 }
 
-/// Finishes the stage if all shards of `plan` are exported: sums up PII counts, commits what was
-/// sent to a hub, writes the card.
+/// If all shards of `plan` are exported, sums up PII counts, commits to a hub, writes the card.
 fn finish(context: Context<'_>, work: &StageWork, plan: &Plan) -> Result<()> {
     let Context { config, run, .. } = context;
     if !run.try_finish(Stage::Export, &work.items.keys)?
@@ -205,7 +203,7 @@ pub(crate) fn warn_of_place(to: &str) {
 /// Claims the place `to` for the results of this run. A run with equal settings may write there
 /// too, since its files are equal; `--redo` takes the place over. Returns [`Error::Mismatch`] if
 /// another run or other files were first; [`Error::Service`], [`Error::Io`].
-fn claim(context: Context<'_>, to: &str) -> Result<()> {
+fn claim_place(context: Context<'_>, to: &str) -> Result<()> {
     let path = place_of(context).join(OWNER);
     let mut hasher = blake3::Hasher::new();
     for stage in Stage::ALL {
@@ -284,6 +282,7 @@ struct ShardExport<'a> {
 }
 
 impl<'a> ShardExport<'a> {
+    /// Exports `shard`, at index `place` of the plan, and returns its marker.
     fn run(
         context: Context<'_>,
         job: &'a ExportJob<'a>,
@@ -316,7 +315,7 @@ impl<'a> ShardExport<'a> {
         export.writer(KEPT)?;
         while let Some(block) = reader.next_batch()? {
             context.stop.check()?;
-            for (name, mut group) in export.groups(&block.rows)? {
+            for (name, mut group) in export.group_rows(&block.rows)? {
                 let rows = group.mask.iter().filter(|selected| **selected).count() as u64;
                 *export.marker.counts.entry(name.clone()).or_default() += rows;
                 export.marker.rows += rows;
@@ -350,7 +349,7 @@ impl<'a> ShardExport<'a> {
     }
 
     /// Groups `rows` of the shard by output file.
-    fn groups(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
+    fn group_rows(&mut self, rows: &[u64]) -> Result<BTreeMap<String, Group>> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         let spec = &self.job.spec;
         for (at, &row) in rows.iter().enumerate() {
@@ -403,7 +402,7 @@ impl<'a> ShardExport<'a> {
 
     /// Returns the `texts` of `rows` after cutting: the pieces left by the last filter that cuts a
     /// text, with an empty line between them. `None` if no text is cut.
-    fn cut(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
+    fn cut_texts(&self, texts: &StringViewArray, rows: &[RedactedRow]) -> Option<StringViewArray> {
         let found = rows.iter().map(|row| self.rows.verdicts.of_row(row.row).iter());
         let cuts: Vec<Option<&FoundRow>> =
             found.map(|mut found| found.rfind(|found| found.action == FilterAction::Cut)).collect();
@@ -418,8 +417,7 @@ impl<'a> ShardExport<'a> {
         })
     }
 
-    /// Returns the texts of `selected` if some are cut or have PII replaced, and the number of PII
-    /// spans in each.
+    /// Returns the texts of `selected` if some are cut or redacted, and their numbers of PII spans.
     fn redact(
         &mut self,
         selected: &RecordBatch,
@@ -444,7 +442,7 @@ impl<'a> ShardExport<'a> {
             return Err(Error::Row { path, row: first.row + 1, reason, count });
         }
         let (mut texts, mut replaced): (_, Option<ArrayRef>) = (read.clone(), None);
-        if let Some(cut) = self.cut(&texts, rows) {
+        if let Some(cut) = self.cut_texts(&texts, rows) {
             texts = cut;
             replaced = Some(Arc::new(texts.clone()));
         }
@@ -498,8 +496,7 @@ impl<'a> ShardExport<'a> {
         Ok(true)
     }
 
-    /// Returns [`KEPT`] or a reason of removal for the next row, and the smallest rate that keeps
-    /// it for each retention column.
+    /// Returns [`KEPT`] or why the next row is removed, and its smallest rate by retention column.
     fn decide(&self) -> Result<(String, Vec<Option<f64>>)> {
         let heads = &self.job.retention_heads;
         let mut memory = Vec::new();
@@ -535,6 +532,7 @@ impl<'a> ShardExport<'a> {
         Ok(entry.insert(ExportWriter::create(&base, &self.columns.schema, &options)?))
     }
 
+    /// Finishes the files, sends them to a hub, and writes what the redactor found.
     fn finish(mut self, context: Context<'_>) -> Result<ShardMarker> {
         let run = context.run;
         for writer in self.writers.into_values() {

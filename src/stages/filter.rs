@@ -35,7 +35,7 @@ pub fn filter(context: Context<'_>) -> Result<()> {
     }
     let embedded = Embedded::of(run)?;
     let mut filters = open_filters(config)?;
-    context.freeze(Stage::Filter, &settings(&filters)?)?;
+    context.freeze(Stage::Filter, &to_freeze(&filters)?)?;
     let work = StageWork::of_shards(context, Stage::Filter, &embedded.plan)?;
     if !work.is_over() {
         for (_, filter) in filters.values_mut() {
@@ -76,7 +76,8 @@ pub fn check_robots(
     Ok(verdicts)
 }
 
-fn settings(filters: &OpenFilters<'_>) -> Result<serde_json::Value> {
+/// Returns the settings to freeze: the filters and the digests of their lists.
+fn to_freeze(filters: &OpenFilters<'_>) -> Result<serde_json::Value> {
     let digests = filters.iter().map(|(name, (_, filter))| Ok((*name, digests(&**filter)?)));
     let lists: BTreeMap<&str, BTreeMap<String, String>> = digests.collect::<Result<_>>()?;
     let filters: BTreeMap<&str, &FilterConfig> =
@@ -84,6 +85,7 @@ fn settings(filters: &OpenFilters<'_>) -> Result<serde_json::Value> {
     Ok(json!({FILTERS: filters, "lists": lists}))
 }
 
+/// Writes the verdicts of `filters` on `shard` and their counts; returns its marker.
 fn filter_shard<'a>(
     context: Context<'_>,
     filters: &OpenFilters<'a>,
@@ -152,6 +154,7 @@ fn filter_shard<'a>(
     Ok(marker)
 }
 
+/// Adds up the counts of all shards and writes the report of each filter.
 fn write_reports(context: Context<'_>, filters: &OpenFilters<'_>, plan: &Plan) -> Result<()> {
     let run = context.run;
     let mut reports: BTreeMap<String, CountsByLanguage> = BTreeMap::new();

@@ -23,6 +23,7 @@ pub(crate) struct ShardVerdicts {
 }
 
 impl ShardVerdicts {
+    /// Adds what a filter found; documents come in the order of their rows.
     pub(crate) fn push(&mut self, document: &DocumentInfo<'_>, found: FoundRow) {
         self.documents.push(document);
         self.found.push(found);
@@ -89,6 +90,7 @@ impl FilterCounts {
         }
     }
 
+    /// Counts a document that the filter judged.
     pub(crate) fn count(&mut self, document: DocumentInfo<'_>, verdict: &Verdict) {
         let amount = DocumentAmount::from(document);
         self.seen.add(amount);

@@ -13,7 +13,7 @@ use polysift_config::{
     RunConfig, UNSCORED_LANGUAGE,
 };
 use polysift_corpus::filter::open_filter;
-use polysift_corpus::heads::{for_each_head, scores_embeddings, warn_of_unserved};
+use polysift_corpus::heads::{for_each_head, needs_encoder_error, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
 use polysift_corpus::training::PlannedHead;
 use polysift_data::input::{
@@ -30,9 +30,8 @@ const FIRST_FILES: usize = 16;
 /// Number of input rows searched for an embedding.
 const FIRST_ROWS: usize = 16;
 
-/// Checks what later stages will read: heads load and fit the encoder, and heads without a file can
-/// be trained on their samples, unless `run` has them already. Returns the heads to train. Warns if
-/// the export store does not answer.
+/// Checks what later stages will read: heads load and fit the encoder, or can be trained on their
+/// samples, unless `run` has them. Returns the heads to train. Warns if the store does not answer.
 pub(crate) fn check_inputs(
     config: &RunConfig,
     plan: &Plan,
@@ -80,6 +79,8 @@ pub(crate) fn check_inputs(
     Ok(planned)
 }
 
+/// Checks that the heads with files load, serve the thresholds and fit the embeddings of the run;
+/// `languages` is `None` if each document has its own.
 fn check_loaded(
     config: &RunConfig,
     plan: &Plan,
@@ -107,7 +108,7 @@ fn check_loaded(
             }
             let Some(head) = loaded.head.as_embedding() else { return Ok(()) };
             if !config.has_embeddings() {
-                return Err(scores_embeddings(name));
+                return Err(needs_encoder_error(name));
             }
             let (recipe, width) = match &mut embeddings {
                 Some(embeddings) => embeddings,

@@ -10,7 +10,6 @@ pub mod embed;
 pub mod export;
 pub mod filter;
 mod filter_counts;
-mod input_progress;
 mod inputs;
 pub mod refine;
 pub mod run;

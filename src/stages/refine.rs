@@ -16,12 +16,9 @@
 //! document with a logit within the margin of a threshold (by head and language, among those that
 //! earlier thresholds keep) has its f32 scores. So **if no other document's difference exceeds its
 //! distance to the threshold, the selection is exactly that of f32**: documents outside the margin
-//! are on the same side in both, documents inside are compared by their f32 scores, and the document
-//! at the threshold is one of them; the same holds for the next threshold, among the same survivors.
-//! "f32" means what the same settings with `encoder.precision = "f32"` would select, with the same
-//! rounding of stored embeddings and with heads trained in f32, as `selection.refine` demands.
-//!
-//! ## Margins with a risk
+//! are on the same side in both, and documents inside, the one at the threshold among them, are
+//! compared by their f32 scores. "f32" means the same settings with `encoder.precision = "f32"`,
+//! with stored embeddings rounded alike and heads trained in f32, as `selection.refine` demands.
 //!
 //! With `selection.refine_risk` r, the margin is as narrow as the differences allow: documents
 //! beyond it that a threshold treats wrongly number at most r · n on average, where n is the number
@@ -30,24 +27,18 @@
 //! of all documents scored both ways (an upper 95% limit of the variance; kurtosis above that of a
 //! normal distribution only if it exceeds its standard error), or of those near thresholds,
 //! whichever is wider. A sum over the distances of all documents to their nearest threshold then
-//! gives the margin; with several heads, their scales grow together.
-//!
-//! On real texts the differences of int8 and bf16 near a threshold have a kurtosis of 2.5 to 3.7
-//! (`benches/runs/2026-11-27-refine.md`). With tails as heavy as Student's with 3 degrees of
-//! freedom, the risk is exceeded threefold there. The report is the audit: it has the number of
-//! documents that changed sides, and how near to the margin the farthest one of them was.
-//!
-//! ## The widest margins
+//! gives the margin; with several heads, their scales grow together. On real texts the differences
+//! of int8 and bf16 near a threshold have a kurtosis of 2.5 to 3.7
+//! (`benches/runs/2026-11-27-refine.md`); with tails as heavy as Student's with 3 degrees of
+//! freedom, the risk is exceeded threefold. The report tells how many documents changed sides, and
+//! how near to the margin the farthest one of them was.
 //!
 //! With a risk of 0 the margin is [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the
 //! largest difference of *all* documents scored both ways; a larger difference in a round widens
 //! the next margin. With 95% confidence, at most 3 in n documents exceed the largest difference of n
-//! sampled ones at all; to be selected wrongly, a document must exceed it `REFINE_SAFETY`-fold, and
-//! its distance to the threshold too. If differences fall off exponentially, about
-//! n^-`REFINE_SAFETY` of the documents within one mean difference of a threshold are selected
-//! wrongly: with n = 4,096 less than one in 10^7 of them.
-//!
-//! # Resume
+//! sampled ones at all; to be selected wrongly, one must exceed it `REFINE_SAFETY`-fold. If
+//! differences fall off exponentially, about n^-`REFINE_SAFETY` of the documents within one mean
+//! difference of a threshold are selected wrongly: with n = 4,096 less than one in 10^7 of them.
 //!
 //! A round depends only on the scores and the rounds before it, so a killed round is planned again
 //! identically and continues with the shards that have no marker.
@@ -65,15 +56,12 @@ use rayon::prelude::*;
 
 use documents::RunScores;
 use polysift_base::error::{Error, Result};
-use polysift_corpus::frozen::FrozenEmbeddings;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::{check_encoder, is_precise, precise_settings};
 use polysift_corpus::refinement::{HeadRefinement, LanguageRefinement, Refinement};
-use polysift_corpus::rows::RunRows;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run};
 use polysift_corpus::work::score_keys;
-use polysift_corpus::{Context, StageWork, Texts};
+use polysift_corpus::{Context, FrozenEmbeddings, RunRows, ScoreFiles, StageWork, Texts};
 use polysift_data::input::{DocumentBatch, DocumentInfo};
 use polysift_data::parts::{ScoreRows, read_scores, round_to, write_scores};
 use polysift_encoder::{EmbeddedTexts, Model, load};
@@ -88,10 +76,9 @@ const TOKENS: &str = "tokens";
 const BATCH_DOCUMENTS: usize = 2048;
 
 /// Scores the documents near the thresholds again in f32 (in bf16 for an fp8 run), if
-/// `selection.refine` is on and the encoder computed in another type. Returns [`Error::Missing`]
-/// before the score stage or if an input file is gone; [`Error::Corrupt`] if one changed;
-/// [`Error::Mismatch`] for another model than the run's; [`Error::Config`] if no encoder of the run
-/// made the embeddings.
+/// `selection.refine` is on and the encoder computed in another type. [`Error::Missing`] before the
+/// score stage, or for a lost input file; [`Error::Corrupt`] if one changed; [`Error::Mismatch`]
+/// for another model; [`Error::Config`] if no encoder of the run made the embeddings.
 pub fn refine(context: Context<'_>) -> Result<()> {
     if !context.config.selection.refine {
         return Ok(());
@@ -112,16 +99,16 @@ pub fn refine(context: Context<'_>) -> Result<()> {
     let context = Context { held: Some((&claims, 0)), ..context };
     let model = OnceLock::new();
     let scores = RunScores { context, embedded: &embedded, heads: &heads, rows, model };
-    claims.for_all(1, |_| scores.all_rounds())
+    claims.for_all(1, |_| scores.do_rounds())
 }
 
 impl RunScores<'_> {
     /// Does the rounds that are left, then writes the refined scores and the report.
-    fn all_rounds(&self) -> Result<()> {
+    fn do_rounds(&self) -> Result<()> {
         for round in 0.. {
             self.context.stop.check()?;
             let finished = self.finished_round(round)?;
-            let documents = finished.map_or_else(|| self.round(round), Ok)?;
+            let documents = finished.map_or_else(|| self.do_round(round), Ok)?;
             // The sample may be empty; a later round without documents is the last one.
             if documents == 0 && round > 0 {
                 self.context.check_held()?;
@@ -150,13 +137,13 @@ impl RunScores<'_> {
     }
 
     /// Does the rest of a round; returns the number of documents of the whole round.
-    fn round(&self, round: usize) -> Result<u64> {
+    fn do_round(&self, round: usize) -> Result<u64> {
         let Context { run, progress, stop, .. } = self.context;
         let (sample, near) = match round {
             0 => (self.sample()?, BTreeMap::new()),
             _ => (HashSet::new(), self.near_thresholds(round)?),
         };
-        let chosen = |shard: (u64, &Shard)| self.chosen(round, shard, &sample, &near);
+        let chosen = |shard: (u64, &Shard)| self.choose_documents(round, shard, &sample, &near);
         let shards = self.shards();
         let count = |&shard: &(u64, &Shard)| Ok(chosen(shard)?.0.len() as u64);
         let counts: Vec<u64> = shards.par_iter().map(count).collect::<Result<_>>()?;
@@ -223,8 +210,7 @@ impl RunScores<'_> {
         Ok(marker)
     }
 
-    /// Embeds `texts` as the embed stage would in f32, if a head needs that. Counts the encoded
-    /// tokens in `tokens`.
+    /// Embeds `texts` as the embed stage would in f32, if a head needs it; counts the `tokens`.
     fn embed(&self, texts: &[Option<String>], tokens: &mut u64) -> Result<EmbeddedTexts> {
         if !self.rows.heads.iter().any(|name| self.heads.is_encoded(name)) {
             return Ok(EmbeddedTexts::default());
@@ -241,6 +227,7 @@ impl RunScores<'_> {
         Ok(embedded)
     }
 
+    /// Returns the precise model, loaded once; [`Error::Mismatch`] if it is not that of the run.
     fn model(&self) -> Result<&Model> {
         if let Some(model) = self.model.get() {
             return Ok(model);
@@ -250,6 +237,7 @@ impl RunScores<'_> {
         Ok(self.model.get_or_init(|| model))
     }
 
+    /// Writes the scores with those of all `rounds` in their place, unless that is done.
     fn write_parts(&self, rounds: usize) -> Result<()> {
         let (Context { config, run, stop, .. }, shards) = (self.context, self.shards());
         let keys = score_keys(&self.embedded.plan, &self.rows.heads);

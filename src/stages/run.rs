@@ -16,9 +16,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::RunConfig;
 use polysift_corpus::Context;
-use polysift_corpus::heads::check_files;
+use polysift_corpus::heads::check_head_files;
 use polysift_corpus::languages::planned_languages;
-use polysift_corpus::plan::{frozen, plan};
+use polysift_corpus::plan::{frozen_plan, plan};
 use polysift_corpus::training::PlannedHead;
 use polysift_corpus::work::stages_of;
 use polysift_encoder::HubSettings;
@@ -47,9 +47,8 @@ pub struct RunRequest<'a> {
 impl RunRequest<'_> {
     /// Checks what the stages will read and joins the run. The checks come before a directory is
     /// created and before hours of work. Only embedding, a cascade and training can begin a run.
-    /// Returns [`Error::Config`] for a `redo` that is impossible; [`Error::Missing`] for a run that
-    /// does not exist; the error of [`RunDir::check_settings`]. The plan is `None` if it is not
-    /// needed before the stages read it themselves.
+    /// [`Error::Config`] for an impossible `redo`; [`Error::Missing`] for a run that does not
+    /// exist; the error of [`RunDir::check_settings`]. The plan is `None` if only stages need it.
     pub fn join(&self) -> Result<(RunDir, Worker, Option<Plan>)> {
         let Self { config, root, stages, redo, task, hub, stop } = *self;
         check_redo(redo, stages)?;
@@ -66,7 +65,7 @@ impl RunRequest<'_> {
         let planned = opened.filter(|run| run.has_plan() && redo != Some(Stage::Embed));
         let plan = match &planned {
             // A single task does not list the input files; with hundreds of tasks, hundreds would.
-            Some(run) => Some(frozen(run, config, embeds && task.is_none())?),
+            Some(run) => Some(frozen_plan(run, config, embeds && task.is_none())?),
             None => embeds.then(|| plan(config)).transpose()?,
         };
         let checked = plan.as_ref().filter(|_| embeds && (task.is_none() || planned.is_none()));
@@ -82,7 +81,7 @@ impl RunRequest<'_> {
             check_place(config, root, shards)?;
         }
         if stages == [Stage::Embed, Stage::Score] {
-            check_files(config)?;
+            check_head_files(config)?;
         }
         if let (Some(plan), true) = (checked, stages.contains(&Stage::Score)) {
             let run = RunDir::open(root).ok().filter(|_| redo.is_none());
@@ -140,8 +139,7 @@ impl RunRequest<'_> {
     }
 }
 
-/// Orders the stages: heads are trained first with a cascade, or if they need nothing of the
-/// corpus.
+/// Orders the stages: heads come first with a cascade, or if they need nothing of the corpus.
 fn ordered(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Result<Vec<Stage>> {
     if context.config.cascade.is_some() && stages.len() > 1 {
         plan.map_or(Ok(()), |plan| context.run.freeze_plan(plan))?;
@@ -167,6 +165,7 @@ fn ordered(context: Context<'_>, stages: &[Stage], plan: Option<&Plan>) -> Resul
     Ok(stages)
 }
 
+/// Runs `stage`; the plan is read from the run if it is not given.
 fn run_stage(context: Context<'_>, plan: Option<&Plan>, stage: Stage) -> Result<()> {
     context.stop.check()?;
     let planned = |stage: fn(Context<'_>, &Plan) -> Result<()>| match plan {
@@ -186,8 +185,7 @@ fn run_stage(context: Context<'_>, plan: Option<&Plan>, stage: Stage) -> Result<
     }
 }
 
-/// Plans a run and checks what all stages will read; returns the plan and the heads to train. Heads
-/// that `run` has already need no samples.
+/// Plans a run and checks what all stages will read; returns the plan, and heads that `run` lacks.
 pub fn checked_plan(
     config: &RunConfig,
     run: Option<&RunDir>,
@@ -202,8 +200,7 @@ pub fn checked_plan(
     Ok((plan, heads))
 }
 
-/// Checks that the input is known, from the settings or from an existing run. Returns
-/// [`Error::Missing`] if neither names an input.
+/// Returns [`Error::Missing`] if neither the settings nor an existing run name an input.
 pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
     if root.exists() || !config.input.files.is_empty() {
         return Ok(());
@@ -216,8 +213,7 @@ pub fn check_input(config: &RunConfig, root: &Path) -> Result<()> {
     Err(Error::Missing { path, reason })
 }
 
-/// Checks that the stage to redo, if any, is one of `stages`. Returns [`Error::Config`] if it is
-/// not.
+/// Returns [`Error::Config`] unless the stage to redo, if any, is one of `stages`.
 pub fn check_redo(redo: Option<Stage>, stages: &[Stage]) -> Result<()> {
     let Some(stage) = redo.filter(|stage| !stages.contains(stage)) else { return Ok(()) };
     let name = stage.name();

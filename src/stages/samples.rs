@@ -17,8 +17,7 @@ use serde_json::json;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::list;
 use polysift_config::Chunks;
-use polysift_corpus::Context;
-use polysift_corpus::frozen::FrozenEncoder;
+use polysift_corpus::{Context, FrozenEncoder};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{EmbeddingScan, EmbeddingWriter, round_to};
 use polysift_encoder::{EmbeddedTexts, Model};
@@ -30,10 +29,9 @@ const NAME_DIGITS: usize = 16;
 /// Index of the first text with each digest.
 type Places<'a> = BTreeMap<&'a str, usize>;
 
-/// Returns embeddings of the first chunk of each of `texts`, rounded like the corpus. Stored
-/// embeddings are read; other texts are encoded, equal ones once, and stored. `on_share` receives
-/// the share of the texts that is done. Returns the errors of [`Model::embed_texts`]; [`Error::Io`]
-/// if a file cannot be written.
+/// Returns embeddings of the first chunk of each of `texts`, rounded like the corpus. Stored ones
+/// are read; other texts are encoded, equal ones once, and stored. `on_share` receives the share of
+/// the texts that is done. [`Error::Io`] if a file cannot be written.
 pub(crate) fn embed_samples(
     context: Context<'_>,
     model: &Model,
@@ -43,7 +41,7 @@ pub(crate) fn embed_samples(
     let Context { config, run, stop, progress, .. } = context;
     let (parts, width) = (&config.parts, model.encoder.info().embedding_size);
     let depends_on = json!([FrozenEncoder::of(config, Some(model)), parts.embeddings]).to_string();
-    let folder = run.path("samples").join(name(depends_on.as_bytes()));
+    let folder = run.path("samples").join(digest_name(depends_on.as_bytes()));
     let digests: Vec<String> =
         texts.par_iter().map(|text| blake3::hash(text.as_bytes()).to_hex().to_string()).collect();
     // Reversed, so that the first of equal texts wins.
@@ -58,7 +56,7 @@ pub(crate) fn embed_samples(
         if missing.is_empty() {
             break;
         }
-        take(&path, &mut missing, width, &mut values).unwrap_or_else(|error| {
+        reuse(&path, &mut missing, width, &mut values).unwrap_or_else(|error| {
             let error = error.report();
             tracing::warn!(error, "stored embeddings of samples are damaged and not used");
         });
@@ -78,7 +76,7 @@ pub(crate) fn embed_samples(
         let mut rows = embedded?.values;
         round_to(&mut rows, parts.embeddings);
         let all: String = block.iter().map(|(digest, _)| *digest).collect();
-        let path = folder.join(name(all.as_bytes())).with_extension(PARQUET);
+        let path = folder.join(digest_name(all.as_bytes())).with_extension(PARQUET);
         let mut writer = EmbeddingWriter::create(&path, parts.embeddings, parts.zstd)?;
         for ((row, embedding), &(id, at)) in (0..).zip(rows.chunks_exact(width)).zip(block) {
             let num_bytes = texts[at].len() as u64;
@@ -95,13 +93,13 @@ pub(crate) fn embed_samples(
     Ok(EmbeddedTexts { values, width, chunk_offsets: (0..=texts.len()).collect() })
 }
 
-fn name(bytes: &[u8]) -> String {
+fn digest_name(bytes: &[u8]) -> String {
     blake3::hash(bytes).to_hex()[..NAME_DIGITS].to_owned()
 }
 
 /// Copies the embeddings of `missing` texts from the file `path` into `values` `[_, width]` and
 /// removes them from `missing`; a damaged file changes nothing.
-fn take(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32]) -> Result<()> {
+fn reuse(path: &Path, missing: &mut Places<'_>, width: usize, values: &mut [f32]) -> Result<()> {
     let mut scan = EmbeddingScan::open(path)?;
     let is_missing = |row: &usize| missing.contains_key(scan.documents.get(*row).id);
     let wanted: Vec<usize> = (0..scan.documents.len()).filter(is_missing).collect();

@@ -8,12 +8,12 @@ use serde_json::{Value, json};
 
 use polysift_base::error::{Error, Result};
 use polysift_config::{ChunkRule, Chunks};
-use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
-use polysift_corpus::heads::{scores_embeddings, warn_of_unserved};
+use polysift_corpus::heads::{needs_encoder_error, warn_of_unserved};
 use polysift_corpus::model::refined_precision;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::work::{own_shards, score_keys};
-use polysift_corpus::{Context, Embedded, Heads, StageWork, Texts};
+use polysift_corpus::{
+    Context, Embedded, FrozenEmbeddings, FrozenEncoder, Heads, ScoreFiles, StageWork, Texts,
+};
 use polysift_data::input::{ColumnKind, ColumnValues, DocumentInfo};
 use polysift_data::parts::{EmbeddingScan, ScoreRows, read_documents, write_scores};
 use polysift_heads::head::{DocumentScore, ScoreScratch};
@@ -28,8 +28,8 @@ pub fn score(context: Context<'_>) -> Result<()> {
     let Context { run, .. } = context;
     let embedded = Embedded::of(run)?;
     let heads = Heads::load(context, &embedded)?;
-    same_encoder(context, &heads)?;
-    same_as_in_cascade(context, &heads.settings())?;
+    check_same_encoder(context, &heads)?;
+    check_heads_of_cascade(context, &heads.settings())?;
     context.freeze(Stage::Score, &heads.settings())?;
     let names: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
     let (plan, shards) = (&embedded.plan, &embedded.plan.shards);
@@ -57,8 +57,8 @@ pub fn score(context: Context<'_>) -> Result<()> {
     })
 }
 
-/// Checks that the run's cascade, if there is one, was made with the heads of these `settings`.
-fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
+/// Returns [`Error::Mismatch`] if the run's cascade was made with other heads than in `settings`.
+fn check_heads_of_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
     let cascade = context.run.frozen_settings(Stage::Cascade)?.unwrap_or_default();
     for (name, languages) in cascade["heads"].as_object().into_iter().flatten() {
         for (language, before) in languages.as_object().into_iter().flatten() {
@@ -75,8 +75,8 @@ fn same_as_in_cascade(context: Context<'_>, settings: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Checks that the heads fit the encoder and the recipe of the corpus.
-fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
+/// Returns [`Error::Model`] or [`Error::Mismatch`] for heads that do not fit the embeddings.
+fn check_same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     let run = context.run;
     let corpus = FrozenEmbeddings::read(run, Stage::Embed)?;
     let Some(encoder) = corpus.encoder.as_ref().filter(|encoder| !encoder.is_foreign()) else {
@@ -84,7 +84,7 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     };
     let FrozenEncoder::Run { recipe, precision } = encoder else {
         let of_embeddings = context.config.heads.keys().find(|name| heads.is_encoded(name));
-        return of_embeddings.map_or(Ok(()), |name| Err(scores_embeddings(name)));
+        return of_embeddings.map_or(Ok(()), |name| Err(needs_encoder_error(name)));
     };
     let checked = heads.check_recipe(recipe);
     // Heads of texts are trained without an encoder.
@@ -104,6 +104,7 @@ fn same_encoder(context: Context<'_>, heads: &Heads) -> Result<()> {
     Err(Error::Mismatch { path: run.root().to_owned(), difference, hint })
 }
 
+/// Writes the scores of `shard` by the head `name`, part by part; returns its marker.
 fn score_shard(
     context: Context<'_>,
     heads: &Heads,
@@ -118,7 +119,7 @@ fn score_shard(
         let stamp = write_scores(&path, scored, None, context.config.parts.zstd)?;
         let rows = scored.documents.len() as u64;
         context.progress.advance(rows, 0);
-        Ok((run.file(&path, rows, stamp), counts(scored)))
+        Ok((run.file(&path, rows, stamp), count_outcomes(scored)))
     };
     let path = |part: &PartFile| run.path(&part.path);
     let in_turn = |score: &mut dyn FnMut(&Path) -> Result<ScoreRows>| {
@@ -166,7 +167,7 @@ fn score_shard(
 /// Number of rows by outcome.
 type Counts = BTreeMap<&'static str, u64>;
 
-fn counts(scored: &ScoreRows) -> Counts {
+fn count_outcomes(scored: &ScoreRows) -> Counts {
     let mut counts = Counts::new();
     for score in &scored.scores {
         let outcome = match score {

@@ -4,9 +4,8 @@ use serde_json::json;
 
 use polysift_base::error::Result;
 use polysift_config::CascadeConfig;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{refine_settings, scored_run, select_language, threshold_settings};
-use polysift_corpus::{Context, StageWork};
+use polysift_corpus::{Context, ScoreFiles, StageWork};
 use polysift_runs::run::{ShardMarker, Stage};
 use polysift_selection::{Selection, ThresholdKind, ThresholdReport};
 

@@ -7,7 +7,6 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 
 use crate::draw::draw_texts;
-use crate::input_progress::InputProgress;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::write_atomic;
@@ -15,13 +14,12 @@ use polysift_base::progress::Stop;
 use polysift_base::sample::text_key;
 use polysift_config::{HeadKind, RunConfig};
 use polysift_corpus::embedded::place_of;
-use polysift_corpus::frozen::FrozenEncoder;
 use polysift_corpus::heads::in_words;
 use polysift_corpus::languages::{ALL_LANGUAGES, language_of, planned_languages};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::plan::plan;
 use polysift_corpus::training::{PlannedHead, TrainingJob, corpus_languages, jobs, to_train};
-use polysift_corpus::{Context, StageWork};
+use polysift_corpus::{Context, FrozenEncoder, StageWork};
 use polysift_data::input::{
     LabelledText, SampleColumns, SkippedRows, for_each_sample, read_samples,
 };
@@ -43,7 +41,7 @@ pub fn train(context: Context<'_>) -> Result<()> {
     }
     let needs_embeddings = jobs.iter().any(|job| !job.head.kind.is_of_texts());
     let model = needs_embeddings.then(|| load_model(context, Stage::Train)).transpose()?;
-    let settings = settings(context, &jobs, model.as_ref());
+    let settings = to_freeze(context, &jobs, model.as_ref());
     freeze_encoded(context, Stage::Train, &settings, model.as_ref())?;
     let keys = jobs.iter().map(TrainingJob::key).collect();
     // One after another, since each uses all threads.
@@ -51,19 +49,20 @@ pub fn train(context: Context<'_>) -> Result<()> {
     if work.is_over() {
         return Ok(());
     }
-    let input = InputProgress::default();
-    work.items.own.iter().for_each(|&item| input.add(jobs[item].bytes()));
+    let bytes: u64 = work.items.own.iter().map(|&item| jobs[item].bytes()).sum();
+    context.progress.input(0, bytes.cast_signed());
     let one = |_| Some(1);
     work.claim_all(context, "heads", one, |context, item| {
         let job = &jobs[item];
         if !work.items.is_own[item] {
-            input.add(job.bytes());
+            context.progress.input(0, job.bytes().cast_signed());
         }
         let model = model.as_ref().filter(|_| !job.head.kind.is_of_texts());
         let mut encoded = 0;
         let mut on_share = |share: f64| {
             let bytes = (share * job.bytes() as f64) as u64;
-            input.advance(context.progress, 0, 0, bytes.saturating_sub(encoded));
+            context.progress.input(bytes.saturating_sub(encoded), 0);
+            context.progress.advance(0, 0);
             encoded = bytes.max(encoded);
         };
         let marker = train_one(context, model, job, &mut on_share)?;
@@ -111,7 +110,8 @@ pub(crate) fn check_samples(
     planned.filter_map(Result::transpose).collect()
 }
 
-fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model>) -> Value {
+/// Returns the settings to freeze, with the digests of the samples of each head.
+fn to_freeze(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model>) -> Value {
     let mut heads: BTreeMap<&str, Value> = BTreeMap::new();
     for job in jobs {
         let head = heads.entry(job.name).or_insert_with(|| {
@@ -144,8 +144,7 @@ fn settings(context: Context<'_>, jobs: &[TrainingJob<'_>], model: Option<&Model
     settings
 }
 
-/// Trains a head on the texts, or on their embeddings if there is a `model`; `on_share` receives
-/// the share of the texts that is encoded.
+/// Trains a head on texts, or with a `model` on embeddings; `on_share` gets the encoded share.
 fn train_one(
     context: Context<'_>,
     model: Option<&Model>,
@@ -154,7 +153,7 @@ fn train_one(
 ) -> Result<ShardMarker> {
     let Context { config, run, stop, .. } = context;
     stop.check()?;
-    let mut set = training_set(context, model, job, on_share)?;
+    let mut set = read_training_set(context, model, job, on_share)?;
     let language = job.language();
     let of_encoder = model.map(|model| Provenance {
         model: config.encoder.model.clone(),
@@ -181,7 +180,7 @@ fn train_one(
     for _ in 0..job.head.negatives.map_or(0, |negatives| negatives.rounds()) {
         let of_round = |samples| TrainingRequest { samples, ..request.clone() };
         let head = chosen.as_ref().map(|samples| train_round(&of_round(samples))).transpose()?;
-        rows = set.rows(job, head.as_ref())?;
+        rows = set.choose_rows(job, head.as_ref())?;
         let samples = chosen.insert(set.samples.of_rows(&rows));
         balance(&request, &set.languages, samples)?;
     }
@@ -323,7 +322,7 @@ struct TrainingSet {
 impl TrainingSet {
     /// Returns the rows that a head is trained on: all labelled ones, and of each pool those that
     /// the head of the round before scores between the quantiles, or else the first ones.
-    fn rows(&self, job: &TrainingJob<'_>, before: Option<&Head>) -> Result<Vec<usize>> {
+    fn choose_rows(&self, job: &TrainingJob<'_>, before: Option<&Head>) -> Result<Vec<usize>> {
         let mut start = self.languages.len();
         let mut rows: Vec<usize> = (0..start).collect();
         for &(found, wanted) in &self.pools {
@@ -349,7 +348,7 @@ impl TrainingSet {
 
 /// Reads the samples of a head, of both classes, and draws documents that may become negatives.
 /// With a `model` the first chunk of each is embedded and rounded like the corpus.
-fn training_set(
+fn read_training_set(
     context: Context<'_>,
     model: Option<&Model>,
     job: &TrainingJob<'_>,
@@ -391,8 +390,7 @@ fn training_set(
     Ok(TrainingSet { samples, languages, pools })
 }
 
-/// Gives several `languages` of the labelled `samples`, which are the first ones, the same total
-/// weight in each split.
+/// Gives several `languages` of the first, labelled `samples` equal total weights in each split.
 fn balance(
     request: &TrainingRequest<'_>,
     languages: &[String],

@@ -64,7 +64,7 @@ pub fn verify(context: Context<'_>) -> Result<Verified> {
         // As many documents have to be dropped as when the shard was embedded.
         let shards: Vec<(u64, &Shard)> = (0u64..).zip(&plan.shards).collect();
         checks.check_all(&shards, |&(place, shard)| {
-            cascade.rows_of(context, place, shard).map(|_| None)
+            cascade.left_out_rows(context, place, shard).map(|_| None)
         })?;
     }
     if checks.begun.contains(&Stage::Filter) {

@@ -308,7 +308,7 @@ fn parent_of(path: &Path) -> &Path {
     path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Counts a write boundary, and aborts the process at the one of [`KILL_AT`]; one load without it.
+/// Counts a write boundary, and aborts the process at the one of `KILL_AT`; one load without it.
 pub fn boundary() {
     static AT: OnceLock<Option<u64>> = OnceLock::new();
     static PASSED: AtomicU64 = AtomicU64::new(0);

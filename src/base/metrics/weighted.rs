@@ -58,8 +58,8 @@ pub fn weighted_recall(texts: &[WeightedText]) -> Option<WeightedShare> {
 type TextTest = fn(&WeightedText) -> bool;
 const IS_SELECTED: TextTest = |text| text.is_selected;
 
-/// Estimates the share of hits in the domain, `None` if it has no weight; `candidates` for a hit and
-/// for a miss are all that may be one.
+/// Estimates the share of hits in the domain, `None` if it has no weight; `candidates` are the
+/// possible hits and the possible misses.
 fn estimate(
     texts: &[WeightedText],
     is_in_domain: TextTest,

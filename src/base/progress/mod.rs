@@ -19,8 +19,9 @@ pub trait Progress: Send + Sync {
     fn advance(&self, _units: u64, _tokens: u64) {}
     /// Adds `units` to the total that the stage began with.
     fn extend(&self, _units: u64) {}
-    /// Reports `done` of `total` input bytes as read, for stages without a known total of units.
-    fn input(&self, _done: u64, _total: u64) {}
+    /// Reports `done` more bytes of the input as read, and adds `total` to the bytes to read, for
+    /// stages without a known total of units; also before the stage begins.
+    fn input(&self, _done: u64, _total: i64) {}
     /// Reports that part of the stage worked for `time`; called once, before the stage ends.
     fn busy(&self, _activity: &'static str, _time: Duration) {}
     /// Ends the stage.

@@ -50,6 +50,7 @@ pub(super) struct ConsentFilter {
 }
 
 impl ConsentFilter {
+    /// Finds the lists and robots.txt files of the sources; [`Filter::prepare`] reads the latter.
     pub(super) fn open(name: &str, config: &RobotsConfig) -> Result<Self> {
         let sources = &config.sources;
         let ids = sources.iter().filter_map(|source| Some((source.ids.clone()?, source)));
@@ -67,7 +68,8 @@ impl ConsentFilter {
         })
     }
 
-    fn by_url(&self, url: Option<&str>, domains: Option<&LanguageStrings>) -> Verdict {
+    /// Judges a document by its URL: by the listed `domains`, then by the robots.txt of its host.
+    fn judge_url(&self, url: Option<&str>, domains: Option<&LanguageStrings>) -> Verdict {
         let unknown = |note: &'static str, host: Option<String>| Verdict {
             finding: (self.unknown == Unknown::Remove)
                 .then(|| Finding { host, ..Finding::of(note) }),
@@ -92,7 +94,8 @@ impl ConsentFilter {
                 Unknown::Keep => Verdict::default(),
             };
         };
-        let robots = authorities(&location).find_map(|authority| source.files.get(&authority));
+        let robots =
+            robots_authorities(&location).find_map(|authority| source.files.get(&authority));
         let Some(robots) = robots else {
             return unknown(NO_ROBOTS, Some(host.to_owned()));
         };
@@ -115,21 +118,24 @@ impl Filter for ConsentFilter {
     // Must not run on a thread that others wait for.
     fn prepare(&mut self, stop: &Stop) -> Result<()> {
         let Some(source) = &mut self.robots else { return Ok(()) };
-        source.files = source.read(stop)?;
+        source.files = source.read_all(stop)?;
         Ok(())
     }
 
     fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
         judge_by_language(documents, |language| {
-            let ids = self.ids.iter().map(|lists| lists.of(language, stop));
+            let ids = self.ids.iter().map(|lists| lists.for_language(language, stop));
             let ids: Vec<LanguageStrings> = ids.collect::<Result<_>>()?;
-            let domains =
-                self.domains.as_ref().map(|lists| lists.of(language, stop)).transpose()?;
+            let domains = self
+                .domains
+                .as_ref()
+                .map(|lists| lists.for_language(language, stop))
+                .transpose()?;
             Ok(move |document: &FilteredDocument<'_>| {
                 if ids.iter().any(|listed| listed.contains(document.id)) {
                     return Verdict::of(Finding::of("id"));
                 }
-                self.by_url(document.url, domains.as_ref())
+                self.judge_url(document.url, domains.as_ref())
             })
         })
     }
@@ -137,7 +143,7 @@ impl Filter for ConsentFilter {
     fn explain(&self, url: &str, stop: &Stop) -> Result<Option<RobotsVerdict>> {
         let Some(source) = &self.robots else { return Ok(None) };
         let location = locate(url).map_err(|error| Error::config(url, error))?;
-        let authorities: Vec<String> = authorities(&location).collect();
+        let authorities: Vec<String> = robots_authorities(&location).collect();
         let mut files: BTreeMap<String, (Option<f64>, String)> = BTreeMap::new();
         source.for_each_file(stop, &mut |authority, _, content, fetched| {
             let before = files.get(&authority);
@@ -184,6 +190,7 @@ struct RobotsSource {
 type TakeFile<'a> = dyn FnMut(String, &Path, &str, Option<f64>) -> Result<(), String> + 'a;
 
 impl RobotsSource {
+    /// Finds the files of the sources; `None` if no source has robots.txt files.
     fn open(name: &str, config: &RobotsConfig) -> Result<Option<Self>> {
         let patterns: Vec<String> =
             config.sources.iter().filter_map(|source| source.robots.clone()).collect();
@@ -191,11 +198,13 @@ impl RobotsSource {
             return Ok(None);
         }
         let agents = config.agents(name)?;
-        let files = list_files(&patterns, &columns())?;
+        let files = list_files(&patterns, &robots_columns())?;
         let paths = files.into_iter().map(|list| list.path).collect();
         Ok(Some(Self { paths, agents, files: HashMap::new() }))
     }
 
+    /// Reads every robots.txt of the sources and passes it to `each`, in the order of the sources;
+    /// several may be of one host. A reason that `each` returns becomes an error with file and row.
     fn for_each_file(&self, stop: &Stop, each: &mut TakeFile<'_>) -> Result<()> {
         // A number cannot be compared with a date.
         let mut are_numbers = None;
@@ -205,12 +214,12 @@ impl RobotsSource {
             if is_table(&name) {
                 let table = InputFile::at(path, path.display().to_string(), None)?;
                 let mut is_empty = true;
-                read_table(&table, &columns(), None, stop, &mut |row| {
+                read_table(&table, &robots_columns(), None, stop, &mut |row| {
                     is_empty = false;
                     let Some(content) = row.text(CONTENT) else { return Ok(()) };
                     let authority = authority_of(row.required_text(DOMAIN)?, row.text(PROTOCOL))?;
                     let fetched = row.text(FETCHED).map(|text| {
-                        let (time, is_number) = time(text)?;
+                        let (time, is_number) = parse_time(text)?;
                         if *are_numbers.get_or_insert(is_number) != is_number {
                             return Err(format!(
                                 "`{FETCHED}` is `{text}`; numbers and dates are mixed"
@@ -243,8 +252,9 @@ impl RobotsSource {
         Ok(())
     }
 
-    /// Reads all files, and parses them in parallel.
-    fn read(&self, stop: &Stop) -> Result<HashMap<String, Arc<Robots>>> {
+    /// Reads all files and parses the latest of each authority; [`Error::Corrupt`] if that is
+    /// unclear.
+    fn read_all(&self, stop: &Stop) -> Result<HashMap<String, Arc<Robots>>> {
         let mut files: HashMap<String, RobotsFile> = HashMap::new();
         let mut distinct: HashSet<Arc<Robots>> = HashSet::new();
         let mut pending: Vec<(String, String)> = Vec::new();
@@ -293,7 +303,7 @@ impl RobotsSource {
     }
 }
 
-fn columns() -> [ColumnRequest; 4] {
+fn robots_columns() -> [ColumnRequest; 4] {
     [
         ColumnRequest::new(DOMAIN, ColumnKind::Text, true),
         ColumnRequest::new(CONTENT, ColumnKind::LossyText, true),
@@ -302,8 +312,8 @@ fn columns() -> [ColumnRequest; 4] {
     ]
 }
 
-/// Parses the time of a fetch: a number (then true), a date, a year, a month or a time.
-fn time(text: &str) -> Result<(f64, bool), String> {
+/// Parses a time: a number (then true), or a year, month, date or time in microseconds since 1970.
+fn parse_time(text: &str) -> Result<(f64, bool), String> {
     let is_year = text.len() == "2025".len() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && !is_year);
     if let Some(number) = number {
@@ -325,6 +335,7 @@ fn time(text: &str) -> Result<(f64, bool), String> {
     })
 }
 
+/// Returns the key of a listed domain ([`url_key`]), or why a list of domains cannot have `entry`.
 fn domain_key(entry: &str) -> Result<Cow<'_, str>, String> {
     let key = url_key(entry)?;
     if key.contains(['/', '?']) {
@@ -353,7 +364,7 @@ fn authority_of(host: &str, protocol: Option<&str>) -> Result<String, String> {
 }
 
 /// Returns where to look for the robots.txt of `location`; the first that exists counts.
-fn authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
+fn robots_authorities(location: &DocumentUrl<'_>) -> impl Iterator<Item = String> {
     let other = if location.authority.scheme == "http" { "https" } else { "http" };
     let mut authority = location.authority.clone();
     let own = authority.to_string();

@@ -23,6 +23,7 @@ pub(super) struct DecontaminationFilter {
 }
 
 impl DecontaminationFilter {
+    /// Opens the index; [`Error::Missing`] if there is none.
     pub(super) fn open(config: &DecontaminationConfig, action: FilterAction) -> Result<Self> {
         let path = Path::new(&config.index);
         if !path.is_file() {

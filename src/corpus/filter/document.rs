@@ -66,11 +66,12 @@ impl Finding {
 }
 
 impl Verdict {
-    /// Makes the verdict on a document, with what was found if it was.
+    /// Makes the verdict on a document from what was found, if anything was.
     pub fn of(finding: impl Into<Option<Finding>>) -> Self {
         Self { finding: finding.into(), ..Self::default() }
     }
 
+    /// Makes the verdict on a document that is not found, with a note.
     pub(super) fn noted(note: &'static str) -> Self {
         Self { note: Some(note), ..Self::default() }
     }

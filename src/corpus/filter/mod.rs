@@ -2,8 +2,7 @@
 //!
 //! This module owns what each kind of filter finds and the lists it uses. It does not read
 //! documents, write files or decide what happens to a found document. A filter looks at one
-//! document at a time, so its verdicts do not depend on the order of documents or on how the corpus
-//! is split.
+//! document at a time, so its verdicts depend neither on their order nor on the shards.
 
 mod consent;
 mod decontamination;

@@ -29,6 +29,7 @@ pub(super) struct LicenseFilter {
 }
 
 impl LicenseFilter {
+    /// Reads the list of sources that `config` allows, or else the published one.
     pub(super) fn open(name: &str, config: &LicenseConfig, action: FilterAction) -> Result<Self> {
         let allow = config.allow.as_ref().map(PathBuf::from);
         let sources = match &allow {
@@ -68,12 +69,12 @@ impl Filter for LicenseFilter {
     }
 }
 
+/// Finds documents with too large a share of words that lists of their language name.
 #[derive(Debug)]
 pub(super) struct WordFilter {
     files: Vec<MatchedFile>,
     max_share: f64,
-    /// Loaded lists by language, `None` for languages without a list of their own; the value is
-    /// `None` if no list applies.
+    /// Lists by language, `None` for languages without one of their own; `None` if no list applies.
     loaded: Mutex<BTreeMap<Option<String>, Option<Arc<WordList>>>>,
 }
 
@@ -85,8 +86,8 @@ impl WordFilter {
         Ok(Self { files, max_share, loaded: Mutex::default() })
     }
 
-    /// Returns the words of all lists that apply to `language`, or `None` if no list does.
-    fn of(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
+    /// Returns the words of the lists that apply to `language`, read once; `None` without lists.
+    fn for_language(&self, language: &str, stop: &Stop) -> Result<Option<Arc<WordList>>> {
         // The lock is held while lists are read, so that no other thread reads the same lists.
         let mut loaded = lock(&self.loaded);
         let is_own = |list: &MatchedFile| list.language.as_deref() == Some(language);
@@ -125,7 +126,7 @@ impl Filter for WordFilter {
 
     fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
         judge_by_language(documents, |language| {
-            let list = self.of(language, stop)?;
+            let list = self.for_language(language, stop)?;
             Ok(move |document: &FilteredDocument<'_>| {
                 let (Some(list), Some(text)) = (&list, document.text) else {
                     return Verdict::default();

@@ -27,6 +27,7 @@ const MOST_KEPT_BYTES: usize = 1 << 30;
 /// probability of one wrong answer is about 10^-20.
 type StringSet = Arc<Vec<u128>>;
 
+/// Makes a set of `hashes` in any order, with repetitions.
 fn string_set(mut hashes: Vec<u128>) -> StringSet {
     // Not in parallel: `load` holds its lock meanwhile, and a thread that waits for a parallel sort
     // may begin another shard, which waits for that lock.
@@ -41,6 +42,7 @@ pub fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
 }
 
+/// What is read of the entries of a list.
 #[derive(Debug, Clone)]
 pub(super) struct ListFormat {
     pub(super) column: &'static str,
@@ -60,6 +62,7 @@ pub(super) struct ListedStrings {
 }
 
 impl ListedStrings {
+    /// Finds the lists and checks their columns; entries are read later.
     pub(super) fn open(patterns: &[String], format: ListFormat) -> Result<Self> {
         let columns = [format.column].into_iter().chain(format.blocked_if.as_deref());
         let request = |name| ColumnRequest::new(name, ColumnKind::ScalarOrList, true);
@@ -75,7 +78,8 @@ impl ListedStrings {
         self.files.iter().map(|list| &*list.path)
     }
 
-    pub(super) fn of(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
+    /// Returns the lists for `language` and for all languages; reads those that are not loaded.
+    pub(super) fn for_language(&self, language: &str, stop: &Stop) -> Result<LanguageStrings> {
         let mut sets = vec![self.load(None, stop)?];
         if self.files.iter().any(|list| list.language.as_deref() == Some(language)) {
             sets.push(self.load(Some(language), stop)?);
@@ -90,6 +94,8 @@ impl ListedStrings {
         languages.into_iter().map(|of| Ok(self.load(of, stop)?.len() as u64)).sum()
     }
 
+    /// Returns the set of the lists for this `language` alone (`None`: for all languages), which it
+    /// reads unless it has it; other sets may then be dropped.
     fn load(&self, language: Option<&str>, stop: &Stop) -> Result<StringSet> {
         // The lock is held while a list is read, so that no other thread reads the same list.
         let mut loaded = lock(&self.loaded);
@@ -135,6 +141,7 @@ pub(super) fn id_list(blocked_if: Option<String>) -> ListFormat {
     ListFormat { column: "id", blocked_if, key: |id| Ok(Cow::Borrowed(id)) }
 }
 
+/// Finds documents whose ids lists name, or do not name.
 #[derive(Debug)]
 pub(super) struct IdFilter {
     lists: ListedStrings,
@@ -159,7 +166,7 @@ impl Filter for IdFilter {
             ListMode::Include => "not-listed",
         };
         judge_by_language(documents, |language| {
-            let listed = self.lists.of(language, stop)?;
+            let listed = self.lists.for_language(language, stop)?;
             Ok(move |document: &FilteredDocument<'_>| {
                 let is_found = listed.contains(document.id) == (self.mode == ListMode::Exclude);
                 Verdict::of(is_found.then(|| Finding::of(reason)))
@@ -200,8 +207,9 @@ mod tests {
         std::fs::write(path("deu_Latn.csv"), "id,x\n7,y\n,z\n")?;
         let format = ListFormat { column: "id", blocked_if: None, key: |id| Ok(Cow::Borrowed(id)) };
         let lists = ListedStrings::open(&[path("all.txt"), path("{lang}.csv")], format.clone())?;
-        let holds =
-            |language, text| Ok::<_, Error>(lists.of(language, &Stop::default())?.contains(text));
+        let holds = |language, text| {
+            Ok::<_, Error>(lists.for_language(language, &Stop::default())?.contains(text))
+        };
         assert!(holds("fra_Latn", "a")? && holds("deu_Latn", "c d")? && holds("deu_Latn", "7")?);
         assert!(
             holds("fra_Latn", "e")? && holds("fra_Latn", "f#g")?,
@@ -218,7 +226,7 @@ mod tests {
         {
             let format = ListFormat { blocked_if: blocked_if.map(Into::into), ..format.clone() };
             let lists = ListedStrings::open(&[path(name)], format)?;
-            let refused = lists.of("fra_Latn", &Stop::default()).err();
+            let refused = lists.for_language("fra_Latn", &Stop::default()).err();
             assert_eq!(refused.is_some(), is_refused, "{name}: {refused:?}");
         }
         // Lines have no column for a condition.

@@ -32,7 +32,8 @@ impl UrlFilter {
         Ok(Self { lists, mode: config.mode, suffixes: config.suffixes })
     }
 
-    fn verdict(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
+    /// Judges a document by its URL; an unreadable one, also a very long one, is in no list.
+    fn judge_url(&self, document: &FilteredDocument<'_>, listed: &LanguageStrings) -> Verdict {
         let url = document.url.filter(|url| url.len() <= MOST_URL_BYTES);
         let Some(location) = url.and_then(|url| locate(url).ok()) else {
             // Whatever the URL is, no list names it.
@@ -70,8 +71,8 @@ impl Filter for UrlFilter {
 
     fn judge(&self, documents: &[FilteredDocument<'_>], stop: &Stop) -> Result<Vec<Verdict>> {
         judge_by_language(documents, |language| {
-            let listed = self.lists.of(language, stop)?;
-            Ok(move |document: &FilteredDocument<'_>| self.verdict(document, &listed))
+            let listed = self.lists.for_language(language, stop)?;
+            Ok(move |document: &FilteredDocument<'_>| self.judge_url(document, &listed))
         })
     }
 }
@@ -82,8 +83,7 @@ fn is_suffix(host: &str) -> bool {
     registrable_domain(&below, Suffixes::Icann) == Some(&below)
 }
 
-/// Returns the first of these that is listed: the host, its registrable domain, or a domain with a
-/// leading dot that the host is in.
+/// Returns the first that is listed: the host, its registrable domain, a dotted domain around it.
 pub(super) fn listed_domain<'a>(
     host: &'a str,
     suffixes: Suffixes,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use polysift_base::error::Result;
 
-use super::slurm::{REQUEUE_VARIABLE, call};
+use super::slurm::{REQUEUE_VARIABLE, run_slurm};
 
 /// Maximum number of restarts after a fault; restarts after a time limit are not limited.
 const MAX_RESTARTS_AFTER_FAULT: u32 = 5;
@@ -46,7 +46,7 @@ impl Requeue {
 
     /// Calls `scontrol requeue`; Slurm then ends this process.
     pub fn call(&self) -> Result<()> {
-        call("scontrol", ["requeue", &self.job]).map(drop)
+        run_slurm("scontrol", ["requeue", &self.job]).map(drop)
     }
 }
 

@@ -4,8 +4,7 @@
 //! embed 0-399%100 ─▶ train ─▶ score 0-399 ─▶ threshold ─▶ export 0-399        (─▶: afterok)
 //! ```
 //!
-//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a new script submits the
-//! rest.
+//! If a task fails, Slurm cancels later jobs (`--kill-on-invalid-dep`); a new script has the rest.
 
 use std::ffi::OsStr;
 use std::fmt::{Display, Write as _};
@@ -107,9 +106,10 @@ pub struct SlurmSettings {
     pub options: SlurmOptions,
 }
 
+/// Returns the script of a job for the tasks of `work`, with its `#SBATCH` lines.
 fn batch_script(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<String> {
     let mut lines = vec!["#!/bin/bash".to_owned()];
-    lines.extend(options(settings, work)?.iter().map(|option| format!("#SBATCH {option}")));
+    lines.extend(sbatch_options(settings, work)?.iter().map(|option| format!("#SBATCH {option}")));
     lines.push(format!("export {REQUEUE_VARIABLE}=1"));
     if work.tasks.is_some() {
         lines.push(format!("export POLYSIFT_NUM_TASKS={}", settings.num_tasks));
@@ -126,7 +126,7 @@ fn batch_script(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Strin
     }
     // With exec, Slurm's signals reach the program, and its exit code is the job's.
     let [program, run] =
-        [&settings.program, &settings.run].map(|path| text(path).map(shell_quoted));
+        [&settings.program, &settings.run].map(|path| path_text(path).map(shell_quoted));
     lines.push(format!("exec {} {} --run {}\n", program?, work.stage.name(), run?));
     Ok(lines.join("\n"))
 }
@@ -138,7 +138,7 @@ fn cpus(settings: &SlurmSettings, work: &StageTasks<'_>) -> Option<NonZeroU32> {
 }
 
 /// Returns the `#SBATCH` options with their values; later ones take precedence.
-fn options(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Vec<String>> {
+fn sbatch_options(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Vec<String>> {
     let (stage, options) = (work.stage, &settings.options);
     let mut lines = vec![format!("--job-name=polysift-{}", stage.name())];
     if let Some(tasks) = work.tasks {
@@ -146,7 +146,7 @@ fn options(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Vec<String
         lines.push(format!("--array={}{limit}", array_expression(tasks)));
     }
     // The path is a pattern.
-    let folder = text(&settings.run)?.replace('%', "%%");
+    let folder = path_text(&settings.run)?.replace('%', "%%");
     let name = if work.tasks.is_some() { "%x_%A_%a" } else { "%x_%j" };
     lines.push(sbatch_quoted(&format!("--output={folder}/logs/{name}.log"))?);
     let fixed =
@@ -179,8 +179,8 @@ fn options(settings: &SlurmSettings, work: &StageTasks<'_>) -> Result<Vec<String
     Ok(lines)
 }
 
-/// Returns a path as text that a script can hold.
-fn text(path: &Path) -> Result<&str> {
+/// Returns `path` as text; [`Error::Config`] if a script for Slurm cannot hold it.
+fn path_text(path: &Path) -> Result<&str> {
     let text = path.to_str().filter(|text| !text.contains(['\n', '\r', '\\']));
     text.ok_or_else(|| {
         let reason = format!(
@@ -235,10 +235,11 @@ pub fn submit_script(
 
 /// Returns the array size limit from `scontrol show config`; task ids are below it.
 pub fn max_array_tasks() -> Result<u32> {
-    call("scontrol", ["show", "config"]).map(|config| max_array_tasks_of(&config))
+    run_slurm("scontrol", ["show", "config"]).map(|config| parse_max_array_tasks(&config))
 }
 
-fn max_array_tasks_of(config: &str) -> u32 {
+/// Reads the limit from the output of `scontrol show config`; Slurm's default if it has none.
+fn parse_max_array_tasks(config: &str) -> u32 {
     let value = |key: &str| {
         let line = config.lines().find_map(|line| line.trim_start().strip_prefix(key));
         line.and_then(|rest| rest.trim_start().strip_prefix('=')).map(str::trim)
@@ -260,7 +261,10 @@ pub fn shell_quoted(word: &str) -> String {
 }
 
 /// Runs a Slurm command and returns its output; [`Error::Service`] with its message if it fails.
-pub(crate) fn call(command: &str, args: impl IntoIterator<Item: AsRef<OsStr>>) -> Result<String> {
+pub(crate) fn run_slurm(
+    command: &str,
+    args: impl IntoIterator<Item: AsRef<OsStr>>,
+) -> Result<String> {
     let failed = |reason: String| Error::Service { name: command.to_owned(), reason };
     // A job counts the cores of its own node, not those of this machine.
     let mut program = Command::new(command);
@@ -479,10 +483,10 @@ exec /opt/polysift embed --run /scratch/run
     fn the_largest_array_is_what_the_cluster_says() {
         // Two lines of `scontrol show config`, Slurm 22.05.
         let config = "MaxArraySize            = 10001\nSchedulerParameters     = sched_interval=2,max_array_tasks=500,x\n";
-        assert_eq!(max_array_tasks_of(config), 500);
-        assert_eq!(max_array_tasks_of("MaxArraySize            = 10001\n"), 10_001);
+        assert_eq!(parse_max_array_tasks(config), 500);
+        assert_eq!(parse_max_array_tasks("MaxArraySize            = 10001\n"), 10_001);
         assert_eq!(
-            max_array_tasks_of("SchedulerParameters     = (null)\n"),
+            parse_max_array_tasks("SchedulerParameters     = (null)\n"),
             DEFAULT_MAX_ARRAY_SIZE
         );
     }

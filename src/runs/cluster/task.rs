@@ -19,6 +19,7 @@ pub struct Task {
     pub count: u32,
 }
 
+/// A number, and the flag or variable that gave it.
 #[derive(Debug, Clone, Copy)]
 struct Named {
     name: &'static str,
@@ -42,15 +43,15 @@ impl Task {
     ) -> Result<Option<Self>> {
         let is_shared = is_shared || task == Some("auto");
         let index = match task.filter(|text| *text != "auto") {
-            Some(text) => Some(parsed("--task", text, "neither `auto` nor")?),
-            None => number("POLYSIFT_TASK", &env)?,
+            Some(text) => Some(parse_number("--task", text, "neither `auto` nor")?),
+            None => read_variable("POLYSIFT_TASK", &env)?,
         };
         let count = match num_tasks {
             Some(value) => Some(Named { name: "--num-tasks", value }),
-            None => number("POLYSIFT_NUM_TASKS", &env)?,
+            None => read_variable("POLYSIFT_NUM_TASKS", &env)?,
         };
         if let Some(index) = index {
-            let missing = || lacks(index.name, "--num-tasks or POLYSIFT_NUM_TASKS");
+            let missing = || lacks_other(index.name, "--num-tasks or POLYSIFT_NUM_TASKS");
             return Self::checked(index, count.ok_or_else(missing)?).map(Some);
         }
         if count.is_none() && !is_shared {
@@ -62,15 +63,16 @@ impl Task {
             }
             return Ok(None);
         }
-        let Some((index, total)) = by_scheduler(count, &env)? else {
+        let Some((index, total)) = read_scheduler(count, &env)? else {
             return count
-                .map_or(Ok(None), |count| Err(lacks(count.name, "--task or POLYSIFT_TASK")));
+                .map_or(Ok(None), |count| Err(lacks_other(count.name, "--task or POLYSIFT_TASK")));
         };
         let task = Self::checked(index, total)?;
         tracing::warn!("task {} of {}, by {}", task.index, task.count, index.name);
         Ok(Some(task))
     }
 
+    /// Makes the task; [`Error::Config`] unless `index` is below `count`.
     fn checked(index: Named, count: Named) -> Result<Self> {
         if count.value == 0 {
             return Err(Error::config(count.name, "is 0; there has to be at least one task"));
@@ -86,47 +88,54 @@ impl Task {
     }
 }
 
-fn lacks(name: &str, missing: &str) -> Error {
+/// Makes the error of an index without a count, or the other way round.
+fn lacks_other(name: &str, missing: &str) -> Error {
     Error::config(name, format!("is given without {missing}"))
 }
 
-fn number(name: &'static str, env: &impl Fn(&str) -> Option<String>) -> Result<Option<Named>> {
-    env(name).map(|text| parsed(name, &text, "not")).transpose()
+/// Reads the variable `name` of `env` as a number; `None` if it is not set.
+fn read_variable(
+    name: &'static str,
+    env: &impl Fn(&str) -> Option<String>,
+) -> Result<Option<Named>> {
+    env(name).map(|text| parse_number(name, &text, "not")).transpose()
 }
 
-fn parsed(name: &'static str, text: &str, not: &str) -> Result<Named> {
+/// Parses the number `text` of the flag or variable `name`; the error says what it is `not`.
+fn parse_number(name: &'static str, text: &str, not: &str) -> Result<Named> {
     let value = text.trim().parse().map_err(|_| {
         Error::config(name, format!("`{text}` is {not} a number from 0 to {}", u32::MAX))
     })?;
     Ok(Named { name, value })
 }
 
-/// Returns the scheduler's index and count; a given `count` replaces the scheduler's.
-fn by_scheduler(
+/// Returns index and count of the first scheduler with an index; `count` replaces its count.
+fn read_scheduler(
     count: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<Option<(Named, Named)>> {
     for (index, size) in SCHEDULERS {
-        let Some(index) = number(index, env)? else { continue };
-        let size_there = number(size, env)?;
+        let Some(index) = read_variable(index, env)? else { continue };
+        let size_there = read_variable(size, env)?;
         if index.name == SLURM {
-            return slurm(index, count, size_there, env).map(Some);
+            return read_slurm_array(index, count, size_there, env).map(Some);
         }
-        let missing = || lacks(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}"));
+        let missing =
+            || lacks_other(index.name, &format!("--num-tasks, POLYSIFT_NUM_TASKS or {size}"));
         return Ok(Some((index, count.or(size_there).ok_or_else(missing)?)));
     }
     Ok(None)
 }
 
-/// Returns index and count; a contiguous array (`--array=1-400`) of known size is counted from its
-/// first id.
-fn slurm(
+/// Returns index and count; a contiguous array of known size is counted from its first id.
+fn read_slurm_array(
     task: Named,
     count: Option<Named>,
     size: Option<Named>,
     env: &impl Fn(&str) -> Option<String>,
 ) -> Result<(Named, Named)> {
-    let (min, max) = (number("SLURM_ARRAY_TASK_MIN", env)?, number("SLURM_ARRAY_TASK_MAX", env)?);
+    let (min, max) =
+        (read_variable("SLURM_ARRAY_TASK_MIN", env)?, read_variable("SLURM_ARRAY_TASK_MAX", env)?);
     let whole = || {
         let (tasks, min, max) = (size?, min?.value, max?.value);
         let contiguous = max.checked_sub(min)?.checked_add(1)?;

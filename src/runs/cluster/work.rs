@@ -11,6 +11,7 @@ pub(super) struct StageTasks<'a> {
 }
 
 impl<'a> StageTasks<'a> {
+    /// Describes the job of `stage` with `tasks` left, which a stage of a single job does not have.
     pub(super) fn of_tasks(config: &RunConfig, stage: Stage, tasks: &'a [u32]) -> Self {
         use Stage::{Cascade, Embed, Export, Filter, Score};
         let is_split = matches!(stage, Cascade | Embed | Score | Filter | Export);
@@ -42,6 +43,7 @@ pub(super) enum Needs {
 }
 
 impl Needs {
+    /// Returns what a task of `stage` can use with these settings.
     fn of(config: &RunConfig, stage: Stage) -> Self {
         let encoder = if config.encoder.needs_cpu() { Self::Node } else { Self::Gpus };
         // Refining, also of the heads' samples, is in f32 on the CPU, or for fp8 in bf16 on GPUs.

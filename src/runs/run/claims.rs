@@ -87,7 +87,7 @@ impl<'a> Claims<'a> {
         let (run, StageItems { stage, keys, own, .. }) = (worker.run(), work);
         let is_done = Box::new(|item: usize| run.is_done(*stage, &keys[item]));
         let state = ClaimState { todo: own.clone().into(), ..ClaimState::default() };
-        let leases = run.leases(*stage);
+        let leases = run.leases_folder(*stage);
         Self { worker, stop, keys, is_done, leases, work: Some(work), state: state.into() }
     }
 

@@ -84,6 +84,7 @@ impl Stage {
         self > other && !is_apart
     }
 
+    /// Returns the folders in the run directory that only this stage writes to.
     pub(super) fn outputs(self) -> &'static [&'static str] {
         self.name_and_outputs().1
     }
@@ -121,8 +122,7 @@ pub struct RunDir {
     root: PathBuf,
 }
 
-/// Returns what was `read` of the marker `path`; a damaged one (full or failing disk) causes one
-/// warning and counts as absent.
+/// Returns what was `read` of the marker `path`; a damaged one counts as absent, with one warning.
 pub(super) fn if_sound<T>(path: &Path, read: Result<Option<T>>) -> Result<Option<T>> {
     static DAMAGED: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let Err(error @ Error::Decode { .. }) = read else { return read };
@@ -136,20 +136,19 @@ impl RunDir {
     /// Opens the run directory `root`, which it makes if needed. [`Error::Config`] for a URL or a
     /// newer format; [`Error::Corrupt`] for links in it.
     pub fn create(root: &Path) -> Result<Self> {
-        not_a_url(root)?;
+        check_not_url(root)?;
         create_folder(root)?;
         let run = Self { root: root.to_owned() };
-        if !run.has_format()? {
-            run.check_empty()?;
+        if !run.check_format()? {
+            run.check_not_taken()?;
             let text = serde_json::json!(RunFormat { format: FORMAT }).to_string() + "\n";
             write_new(&run.path(FORMAT_FILE), text.as_bytes())?;
         }
         Ok(run)
     }
 
-    /// Refuses a directory that is no run but has folders of the same names: `--redo` would remove
-    /// them.
-    fn check_empty(&self) -> Result<()> {
+    /// Refuses a directory that is no run but has folders that `--redo` would remove.
+    fn check_not_taken(&self) -> Result<()> {
         let is_taken = |name: &&&str| self.path(name).exists();
         let taken = Stage::ALL.iter().flat_map(|stage| stage.outputs()).find(is_taken);
         // Another process may have begun the run meanwhile.
@@ -168,20 +167,20 @@ impl RunDir {
 
     /// Opens a run directory as [`RunDir::create`] does; [`Error::Missing`] if there is none.
     pub fn open(root: &Path) -> Result<Self> {
-        not_a_url(root)?;
+        check_not_url(root)?;
         let exists = |name| root.join(name).try_exists().map_err(Error::io(root, "open"));
         if !exists(PLAN)? && !exists("frozen")? {
             let reason = "is not a run directory (it holds neither a plan nor frozen/)";
             return Err(Error::missing(root, reason));
         }
         let run = Self { root: root.to_owned() };
-        run.has_format()?;
+        run.check_format()?;
         Ok(run)
     }
 
-    /// Returns true if the directory has a format file. Refuses formats newer than this program, and
-    /// directories that contain links.
-    fn has_format(&self) -> Result<bool> {
+    /// Refuses formats newer than this program, and links in the directory or in its state, and
+    /// confines later access to it. Returns true if there is a format file.
+    fn check_format(&self) -> Result<bool> {
         confine(&self.root);
         check_entries(&self.root)?;
         check_entries(&self.path("state"))?;
@@ -212,8 +211,8 @@ impl RunDir {
         self.root.join(relative)
     }
 
-    /// Lists the files and links below the directory `relative`, as paths relative to it.
-    pub(super) fn tree(&self, relative: &str) -> Result<Vec<String>> {
+    /// Lists the files and links below the directory `relative`, relative to it, in no order.
+    pub(super) fn list_tree(&self, relative: &str) -> Result<Vec<String>> {
         let root = self.path(relative);
         let (mut files, mut pending) = (Vec::new(), vec![String::new()]);
         while let Some(folder) = pending.pop() {
@@ -231,12 +230,13 @@ impl RunDir {
         Ok(files)
     }
 
-    /// Lists the files of `stage` below `root` or the run, in folders where each has a marker.
+    /// Lists the files of `stage`, below `root` or the run, in the folders whose files all are in
+    /// markers; sorted, and relative to the run.
     pub fn stored_files(&self, stage: Stage, root: Option<&Path>) -> Result<Vec<String>> {
         let mut files = Vec::new();
         for folder in stage.outputs().iter().filter(|folder| **folder != "rejects") {
             let folder = root.map_or_else(|| folder.into(), |root| root.join(folder));
-            let mut names = self.tree(&folder.to_string_lossy())?;
+            let mut names = self.list_tree(&folder.to_string_lossy())?;
             names.retain(|path| path.rsplit('/').next().and_then(final_name).is_none());
             files.extend(names.into_iter().map(|name| self.relative(&folder.join(name))));
         }
@@ -254,12 +254,14 @@ impl RunDir {
         read_json(path, "JSON of a run directory")
     }
 
+    /// Reads the marker `path`; `None` if it does not exist, or is damaged ([`if_sound`]).
     pub(super) fn read_marker<T: DeserializeOwned>(&self, path: &Path) -> Result<Option<T>> {
         if_sound(path, self.read_json(path))
     }
 }
 
-fn not_a_url(root: &Path) -> Result<()> {
+/// Returns [`Error::Config`] if `root` is a URL.
+fn check_not_url(root: &Path) -> Result<()> {
     if root.to_str().is_none_or(|text| !is_url(text)) {
         return Ok(());
     }
@@ -271,7 +273,7 @@ fn not_a_url(root: &Path) -> Result<()> {
 }
 
 /// Returns compressed JSON lines of `header` and `items`; `path` is for errors.
-pub(super) fn json_lines<T: Serialize>(
+pub(super) fn to_json_lines<T: Serialize>(
     path: &Path,
     header: &Value,
     items: impl Iterator<Item = T>,
@@ -290,6 +292,7 @@ pub(super) fn json_lines<T: Serialize>(
     compress().map_err(Error::io(path, "compress"))
 }
 
+/// Reads header and items from a file of [`to_json_lines`]; [`Error::Decode`] if it is damaged.
 pub(super) fn read_json_lines<T: DeserializeOwned>(path: &Path) -> Result<(Value, Vec<T>)> {
     let file = open(path)?;
     let read = || -> std::io::Result<(Value, Vec<T>)> {

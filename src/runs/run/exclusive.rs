@@ -6,15 +6,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use super::dir::{RunDir, Stage};
 use super::heartbeat::keep_alive;
-use super::identity::{Identity, LEASE_SECS, Liveness, lease_secs};
+use super::identity::{Identity, LEASE_SECS, Liveness, parse_lease_secs};
 use super::lease::SHARED;
 use super::worker::{EXCLUSIVE, POLL, WORKERS, Worker};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{remove_temporaries, remove_while, unlink, write_atomic};
 use polysift_base::progress::Stop;
 
-/// Returns [`Error::Lost`] if others took this process for dead, so that the directory is no longer
-/// its own. It is called before each removal.
+/// Returns [`Error::Lost`] if others took this process for dead; it is called before each removal.
 pub type Held<'a> = &'a dyn Fn() -> Result<()>;
 
 /// Time within which an arriving process sees that the directory is taken.
@@ -26,7 +25,7 @@ impl Worker {
         let nanos = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let mut worker = Self::observer(run);
         if let Some(text) = std::env::var_os(LEASE_SECS) {
-            worker.identity.ttl_secs = lease_secs(&text.to_string_lossy())?;
+            worker.identity.ttl_secs = parse_lease_secs(&text.to_string_lossy())?;
         }
         worker.id = format!("{}.{}.{nanos:x}", worker.identity.host, worker.identity.pid);
         worker.register()?;
@@ -40,7 +39,8 @@ impl Worker {
             worker.register()?;
         }
         // This thread writes the worker's file again and again.
-        let (file, own, note) = (worker.file(&worker.id), worker.identity.clone(), worker.note());
+        let (file, own, note) =
+            (worker.worker_file(&worker.id), worker.identity.clone(), worker.note());
         let (sender, stopped) = channel();
         let stop = stop.clone();
         let thread = std::thread::spawn(move || keep_alive(&file, own, &note, &stopped, &stop));
@@ -48,12 +48,11 @@ impl Worker {
         Ok(worker)
     }
 
-    /// Runs `work` while no other process is in the directory or can join it; [`Error::Busy`] if
-    /// one is alive.
+    /// Runs `work` while no other process is in the directory or joins it; else [`Error::Busy`].
     pub fn exclusive<T>(&self, stop: &Stop, work: impl FnOnce(Held<'_>) -> Result<T>) -> Result<T> {
         let claim = self.run().path(EXCLUSIVE).join(&self.id);
         write_atomic(&claim, b"")?;
-        let own = self.file(&self.id);
+        let own = self.worker_file(&self.id);
         let held = || {
             if own.exists() { Ok(()) } else { Err(Error::Lost(self.run().root().into())) }
         };
@@ -92,8 +91,9 @@ impl Worker {
         let mut ids = self.ids_in(EXCLUSIVE)?;
         ids.retain(|id| {
             // A process of this machine that is only stopped would discard files when it continues.
-            let known =
-                self.read(id).map(|content| Identity::of(&content).known_to(&self.identity));
+            let known = self
+                .read_worker(id)
+                .map(|content| Identity::parse(&content).known_to(&self.identity));
             known == Some(Liveness::Alive) || self.liveness(id) != Liveness::Dead
         });
         Ok(ids)
@@ -106,7 +106,7 @@ impl Worker {
         }
         let outcome = self.exclusive(stop, |held| {
             for stage in Stage::ALL {
-                remove_while(&self.run().leases(stage), held)?;
+                remove_while(&self.run().leases_folder(stage), held)?;
             }
             remove_while(&self.run().path(SHARED), held)?;
             remove_temporaries(self.run().root(), true)?;
@@ -186,11 +186,11 @@ mod tests {
         let stop = Stop::default();
         let killed = Identity { pid_began: Some(0), ..Worker::join(&run, &stop)?.identity.clone() };
         let worker = Worker::join(&run, &stop)?;
-        write_json(&worker.file("killed"), &killed)?;
+        write_json(&worker.worker_file("killed"), &killed)?;
         write_atomic(&run.path(EXCLUSIVE).join("killed"), b"")?;
         drop(Worker::join(&run, &stop)?); // it does not wait for the dead
         worker.clean_up(&stop, None)?;
-        assert_eq!(run.tree("state")?, [format!("workers/{}", worker.id)]);
+        assert_eq!(run.list_tree("state")?, [format!("workers/{}", worker.id)]);
         worker.exclusive(&stop, |_| Ok(()))
     }
 

@@ -22,8 +22,7 @@ impl RunDir {
 
     /// Freezes `settings` for `stage`, or checks that they equal what was frozen before.
     /// [`Error::Mismatch`] if the stage has begun a unit of work, and for a new stage if later ones
-    /// went on without it; else `settings` replace the old, unless other processes are at work
-    /// ([`Error::Busy`]).
+    /// went on without it; else `settings` replace the old ([`Error::Busy`] while others work).
     pub fn freeze(
         &self,
         stage: Stage,
@@ -55,7 +54,7 @@ impl RunDir {
         }
     }
 
-    /// Checks `settings` against the frozen settings of `stage`, without freezing them.
+    /// Checks `settings` against the frozen settings of `stage`, if it has any; freezes nothing.
     pub fn check_frozen(&self, stage: Stage, settings: &Value) -> Result<()> {
         match self.frozen_settings(stage)? {
             Some(before) if before != *settings => {
@@ -65,7 +64,8 @@ impl RunDir {
         }
     }
 
-    /// Checks that no selection was begun without `stage`, which has never run.
+    /// Checks that no stage from [`Stage::Deduplicate`] on was begun without `stage`, which has
+    /// never run and which it depends on; [`Error::Mismatch`] if one was.
     fn check_order(&self, stage: Stage) -> Result<()> {
         let depends = |later: &Stage| later.depends_on(stage) && *later >= Stage::Deduplicate;
         for later in Stage::ALL.into_iter().filter(depends) {
@@ -81,13 +81,13 @@ impl RunDir {
     pub fn check_settings(&self, redo: Option<Stage>) -> Result<()> {
         let done: Vec<Stage> = Stage::ALL.into_iter().filter(|it| self.has_outputs(*it)).collect();
         // Settings come first, so they are there now; a list has what other machines just wrote.
-        let frozen = self.tree("frozen")?;
+        let frozen = self.list_tree("frozen")?;
         let is_lost = |stage: &Stage| {
             !frozen.contains(&format!("{}.json", stage.name()))
-                && !redo.into_iter().flat_map(discarded).any(|it| it == *stage)
+                && !redo.into_iter().flat_map(stages_to_discard).any(|it| it == *stage)
         };
         done.into_iter().find(is_lost).map_or(Ok(()), |stage| {
-            let reason = format!("is gone; put it back from a copy, or {}", redoing(stage));
+            let reason = format!("is gone; put it back from a copy, or {}", redo_hint(stage));
             Err(Error::corrupt(&self.frozen_file(stage), reason))
         })
     }
@@ -103,15 +103,16 @@ impl RunDir {
         ["done", "parts", "saved"].iter().any(|kind| state.join(kind).exists())
     }
 
+    /// Makes the [`Error::Mismatch`] of `stage`, with a hint at the stage to redo.
     fn mismatch(&self, stage: Stage, difference: String) -> Error {
         // Embeddings follow from the cascade, so they are redone together.
         let is_cascaded = stage == Stage::Embed && self.frozen_file(Stage::Cascade).exists();
-        let redo = redoing(if is_cascaded { Stage::Cascade } else { stage });
+        let redo = redo_hint(if is_cascaded { Stage::Cascade } else { stage });
         let hint = format!("restore the settings, choose another run directory, or {redo}");
         Error::Mismatch { path: self.root().to_owned(), difference, hint }
     }
 
-    /// Returns the frozen settings of `stage`.
+    /// Reads the frozen settings of `stage`; `None` before it froze any.
     pub fn frozen_settings(&self, stage: Stage) -> Result<Option<Value>> {
         self.read_json(&self.frozen_file(stage))
     }
@@ -119,10 +120,11 @@ impl RunDir {
     /// Discards markers, outputs and settings of `first` and of the stages that depend on it; for
     /// the embed stage the cascade and the plan too. `held` is from [`Worker::exclusive`].
     pub fn discard_from(&self, first: Stage, held: Held<'_>) -> Result<()> {
-        discarded(first).try_for_each(|stage| self.discard(stage, held))?;
+        stages_to_discard(first).try_for_each(|stage| self.discard(stage, held))?;
         if first == Stage::Embed { remove_while(&self.path(PLAN), held) } else { Ok(()) }
     }
 
+    /// Discards markers, outputs and settings of `stage` alone.
     fn discard(&self, stage: Stage, held: Held<'_>) -> Result<()> {
         if stage == Stage::Export {
             self.remove_exported_elsewhere(held)?;
@@ -150,7 +152,7 @@ impl RunDir {
 }
 
 /// Says how to redo `stage`; the commands of other stages refuse its `--redo`.
-fn redoing(stage: Stage) -> String {
+fn redo_hint(stage: Stage) -> String {
     format!(
         "give `--redo {0}` to `polysift run` or `polysift {0}` to discard the outputs of this stage \
          and of those after it",
@@ -160,7 +162,7 @@ fn redoing(stage: Stage) -> String {
 
 /// Returns the stages that are discarded with `first`, which comes last: after a crash in between,
 /// its settings still refuse others, and no later stage counts as done without it.
-fn discarded(first: Stage) -> impl Iterator<Item = Stage> {
+fn stages_to_discard(first: Stage) -> impl Iterator<Item = Stage> {
     // The plan is discarded with the embeddings, and the cascade was made for the plan.
     let is_of_plan = move |stage: Stage| first == Stage::Embed && stage == Stage::Cascade;
     let goes = move |stage: &Stage| stage.depends_on(first) || is_of_plan(*stage);
@@ -182,6 +184,7 @@ pub fn difference(prefix: &str, before: &Value, after: &Value) -> String {
     lines.trim_end().to_owned()
 }
 
+/// Adds the leaves of `value` to `out`, as JSON by dotted key. An empty object is a leaf.
 fn flatten(key: &str, value: &Value, out: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(map) if !map.is_empty() => {
@@ -289,7 +292,7 @@ mod tests {
     #[test]
     fn a_stage_is_discarded_after_the_stages_that_depend_on_it() {
         for first in Stage::ALL {
-            let mut stages: Vec<Stage> = discarded(first).collect();
+            let mut stages: Vec<Stage> = stages_to_discard(first).collect();
             assert_eq!(stages.pop(), Some(first));
             for (at, stage) in stages.iter().enumerate() {
                 let earlier = stages[..at].iter().find(|earlier| stage.depends_on(**earlier));

@@ -43,13 +43,13 @@ pub(super) fn keep_alive(
 }
 
 impl Worker {
-    /// Returns whether the process `id` is alive, as far as this process knows.
+    /// Returns whether the process `id` is alive, as far as known, and remembers what it wrote.
     pub(super) fn liveness(&self, id: &str) -> Liveness {
         if id == self.id {
             return Liveness::Alive;
         }
-        let Some(content) = self.read(id) else { return Liveness::Dead };
-        let (file, identity) = (self.file(id), Identity::of(&content));
+        let Some(content) = self.read_worker(id) else { return Liveness::Dead };
+        let (file, identity) = (self.worker_file(id), Identity::parse(&content));
         let (known, ttl) = (identity.known_to(&self.identity), identity.ttl());
         let modified = fs::metadata(&file).and_then(|found| found.modified());
         let age = modified.ok().and_then(|time| time.elapsed().ok());
@@ -106,7 +106,7 @@ mod tests {
         let worker = Worker::join(&run, &Stop::default())?;
         let mut killed = worker.identity.clone();
         killed.pid_began = killed.pid_began.map(|ticks| ticks - 1); // its process id was reused
-        write_json(&worker.file("killed"), &killed)?;
+        write_json(&worker.worker_file("killed"), &killed)?;
         assert_eq!(worker.liveness("killed"), Liveness::Dead);
         assert!(worker.live()?.is_empty());
         Ok(())
@@ -114,7 +114,7 @@ mod tests {
 
     /// Writes the file `path` of a process as its next heartbeat would, with `progress`.
     fn beat(path: &Path, progress: Option<Value>) -> Result<()> {
-        let own = Identity::of(&read(path)?);
+        let own = Identity::parse(&read(path)?);
         write_json(path, &Identity { beats: own.beats + 1, progress, ..own }).map(drop)
     }
 
@@ -152,7 +152,7 @@ mod tests {
         let worker = Worker::join(&run, &Stop::default())?;
         // The process is alive but has no heartbeat.
         let stopped = |ttl_secs| Identity { ttl_secs, ..worker.identity.clone() };
-        let path = worker.file("stopped");
+        let path = worker.worker_file("stopped");
         write_json(&path, &stopped(600))?;
         assert_eq!(worker.liveness("stopped"), Liveness::Alive);
         write_json(&path, &stopped(1))?;
@@ -184,7 +184,7 @@ mod tests {
         let (_dir, run) = RunDir::temporary()?;
         let mut worker = Worker::join(&run, &Stop::default())?;
         let path = stranger(&run, "before", 90)?;
-        let before = Identity::of(&read(&path)?);
+        let before = Identity::parse(&read(&path)?);
         write_json(&path, &Identity { slurm: Some(("17".into(), 0)), ..before })?;
         assert_eq!(worker.liveness("before"), Liveness::Unknown);
         worker.identity.slurm = Some(("17".into(), 1));

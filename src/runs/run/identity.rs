@@ -60,7 +60,7 @@ impl Identity {
     }
 
     /// Reads what a process wrote; one that wrote nothing readable is watched for the default time.
-    pub(super) fn of(content: &[u8]) -> Self {
+    pub(super) fn parse(content: &[u8]) -> Self {
         let first = serde_json::Deserializer::from_slice(content).into_iter().next();
         let unknown = || Self { ttl_secs: DEFAULT_LEASE_SECS, ..Self::default() };
         first.and_then(std::result::Result::ok).unwrap_or_else(unknown)
@@ -84,7 +84,8 @@ impl Identity {
     }
 }
 
-pub(super) fn lease_secs(text: &str) -> Result<u64> {
+/// Parses the value of [`LEASE_SECS`]; [`Error::Config`] outside of its range.
+pub(super) fn parse_lease_secs(text: &str) -> Result<u64> {
     let secs = text.trim().parse().ok().filter(|secs| LEASE_SECS_RANGE.contains(secs));
     secs.ok_or_else(|| {
         let (least, most) = (LEASE_SECS_RANGE.start(), LEASE_SECS_RANGE.end());
@@ -102,13 +103,14 @@ fn host() -> String {
     if name.is_empty() { "host".to_owned() } else { name }
 }
 
+/// Returns boot id and pid namespace; `None` if the system does not tell them in `/proc`.
 fn pid_space() -> Option<String> {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
     let namespace = fs::read_link("/proc/self/ns/pid").ok()?;
     Some(format!("{} {}", boot.trim(), namespace.display()))
 }
 
-/// Returns when process `pid` of this machine began; `None` if it does not exist or is a zombie.
+/// Returns when process `pid` began, in clock ticks since boot; `None` if it is gone or a zombie.
 fn began(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // After the name, which may hold spaces, come the state and, 19 fields later, the start.
@@ -124,10 +126,11 @@ mod tests {
     #[test]
     fn a_time_to_live_that_is_none_is_refused_with_the_range() {
         for (text, secs) in [("1", 1), ("90", 90), (" 86400\n", 86_400)] {
-            assert_eq!(lease_secs(text).ok(), Some(secs));
+            assert_eq!(parse_lease_secs(text).ok(), Some(secs));
         }
         for text in ["", "0", "-1", "1.5", "ninety", "86401", "18446744073709551616"] {
-            let refused = lease_secs(text).map_err(|error| (error.exit_code(), error.to_string()));
+            let refused =
+                parse_lease_secs(text).map_err(|error| (error.exit_code(), error.to_string()));
             assert!(refused.is_err_and(|(code, message)| {
                 code == 2 && message.starts_with(LEASE_SECS) && message.contains("1 to 86400")
             }));

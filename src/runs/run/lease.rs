@@ -16,6 +16,7 @@ pub(super) const SHARED: &str = "state/shared";
 /// Holder of a released lease; no process has this id.
 const NOBODY: &str = "nobody";
 
+/// The process with the last lease of a unit of work, which is not known to be dead.
 #[derive(Debug)]
 pub(super) struct Holder {
     id: String,
@@ -44,20 +45,21 @@ pub(super) struct Lease {
 impl Lease {
     /// Returns [`Error::Lost`] if another process took over, believing this one dead.
     pub(super) fn check(&self) -> Result<()> {
-        let path = numbered(&self.base, self.number);
+        let path = numbered_path(&self.base, self.number);
         let is_own = fs::read_link(&path).is_ok_and(|holder| holder == Path::new(&self.holder));
-        if is_own && fs::symlink_metadata(numbered(&self.base, self.number + 1)).is_err() {
+        if is_own && fs::symlink_metadata(numbered_path(&self.base, self.number + 1)).is_err() {
             return Ok(());
         }
         Err(Error::Lost(self.base.clone()))
     }
 
+    /// Frees the unit of work, unless another process took it over.
     pub(super) fn release(self) -> Result<()> {
         static COUNTER: AtomicU64 = AtomicU64::new(0);
         if self.check().is_err() {
             return Ok(()); // another process holds it now
         }
-        let path = numbered(&self.base, self.number);
+        let path = numbered_path(&self.base, self.number);
         if self.number == 0 {
             return unlink(&path);
         }
@@ -74,7 +76,7 @@ impl Worker {
     pub(super) fn last_lease(&self, base: &Path) -> Result<(u32, Option<Holder>)> {
         let mut number = 0;
         loop {
-            let path = numbered(base, number);
+            let path = numbered_path(base, number);
             let id = match fs::read_link(&path) {
                 Ok(holder) => holder.to_string_lossy().into_owned(),
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok((number, None)),
@@ -83,7 +85,9 @@ impl Worker {
             number += 1;
             let liveness = self.liveness(&id);
             // An expired lease may have a successor although its holder came back to life.
-            if liveness != Liveness::Dead && fs::symlink_metadata(numbered(base, number)).is_err() {
+            if liveness != Liveness::Dead
+                && fs::symlink_metadata(numbered_path(base, number)).is_err()
+            {
                 return Ok((number, Some(Holder { id, liveness })));
             }
         }
@@ -94,7 +98,7 @@ impl Worker {
         loop {
             let (number, None) = self.last_lease(base)? else { return Ok(None) };
             let lease = Lease { base: base.to_owned(), number, holder: self.id.clone() };
-            let path = numbered(base, number);
+            let path = numbered_path(base, number);
             match link(&self.id, &path) {
                 // A network file system may have created the link and then repeated the request.
                 Err(Error::Io { source, .. }) if source.kind() == ErrorKind::AlreadyExists => {
@@ -114,7 +118,7 @@ impl Worker {
 impl RunDir {
     /// Returns the keys of `stage` with leases, of live and of dead processes.
     pub(super) fn leased(&self, stage: Stage) -> Result<BTreeSet<String>> {
-        let names = self.tree(&format!("state/{}/leases", stage.name()))?;
+        let names = self.list_tree(&format!("state/{}/leases", stage.name()))?;
         Ok(names.iter().filter_map(|name| Some(name.rsplit_once('.')?.0.to_owned())).collect())
     }
 
@@ -122,18 +126,19 @@ impl RunDir {
     pub fn num_held(&self, stage: Stage, worker: &Worker) -> Result<usize> {
         let mut num_held = 0;
         for key in self.leased(stage)? {
-            let (_, holder) = worker.last_lease(&self.leases(stage).join(key))?;
+            let (_, holder) = worker.last_lease(&self.leases_folder(stage).join(key))?;
             num_held += usize::from(holder.is_some());
         }
         Ok(num_held)
     }
 
-    pub(super) fn leases(&self, stage: Stage) -> PathBuf {
+    pub(super) fn leases_folder(&self, stage: Stage) -> PathBuf {
         self.path("state").join(stage.name()).join("leases")
     }
 }
 
-fn numbered(base: &Path, number: u32) -> PathBuf {
+/// Returns the path of lease `number` of the unit of work with the path `base`.
+fn numbered_path(base: &Path, number: u32) -> PathBuf {
     let mut path = base.as_os_str().to_owned();
     path.push(format!(".{number}"));
     path.into()
@@ -197,7 +202,7 @@ mod tests {
             assert_eq!(race(&workers[..8], &key)?.len(), 1);
             workers[8] = Worker::join(&workers[0].run().clone(), &Stop::default())?;
         }
-        let links = workers[0].run().tree("state/embed/leases")?;
+        let links = workers[0].run().list_tree("state/embed/leases")?;
         assert_eq!(links.len(), 60, "of each the dead process's, a free one and one that is held");
         Ok(())
     }

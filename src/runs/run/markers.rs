@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::dir::{RunDir, Stage, if_sound, json_lines, read_json_lines};
+use super::dir::{RunDir, Stage, if_sound, read_json_lines, to_json_lines};
 use super::plan::Shard;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{
@@ -194,19 +194,19 @@ impl RunDir {
         if is_url(&file.path) { file.path.clone().into() } else { self.path(&file.path) }
     }
 
-    fn marker(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
+    fn marker_file(&self, stage: Stage, kind: &str, key: &str) -> PathBuf {
         self.path("state").join(stage.name()).join(kind).join(format!("{key}.json"))
     }
 
-    /// Returns the marker of a part of `shard`: `kind` is `parts` if done, `saved` after a stop.
-    fn part_file(&self, kind: &str, shard: &Shard, index: usize) -> PathBuf {
-        self.marker(Stage::Embed, kind, &format!("{}/{index:05}", shard.name))
+    /// Returns the path of a part's marker: `kind` is `parts` if done, `saved` after a stop.
+    fn part_marker_file(&self, kind: &str, shard: &Shard, index: usize) -> PathBuf {
+        self.marker_file(Stage::Embed, kind, &format!("{}/{index:05}", shard.name))
     }
 
-    /// Marks part `index` of the embeddings of `shard` as done.
+    /// Marks part `index` of the embeddings of `shard` as done, and no longer as saved by a stop.
     pub fn mark_part(&self, shard: &Shard, index: usize, marker: &PartMarker) -> Result<()> {
-        self.write_json(&self.part_file("parts", shard, index), marker)?;
-        remove(&self.part_file("saved", shard, index))
+        self.write_json(&self.part_marker_file("parts", shard, index), marker)?;
+        remove(&self.part_marker_file("saved", shard, index))
     }
 
     /// Reopens the embeddings of `shard`, to make them again from the documents encoded so far.
@@ -214,19 +214,20 @@ impl RunDir {
         self.undo(Stage::Embed, &shard.name)?;
         for (index, part) in self.part_markers(shard)?.iter().enumerate() {
             self.mark_saved(shard, index, &part.file)?;
-            remove(&self.part_file("parts", shard, index))?;
+            remove(&self.part_marker_file("parts", shard, index))?;
         }
         Ok(())
     }
 
     /// Marks `file` as the part `index` of the embeddings of `shard` that a stop saved.
     pub fn mark_saved(&self, shard: &Shard, index: usize, file: &PartFile) -> Result<()> {
-        self.write_json(&self.part_file("saved", shard, index), file).map(drop)
+        self.write_json(&self.part_marker_file("saved", shard, index), file).map(drop)
     }
 
-    /// Reads the part `index` of the embeddings of `shard` that a stop saved, in input order.
+    /// Reads the part `index` of the embeddings of `shard` that a stop saved, in input order;
+    /// `None` if there is none or its file is not what was saved.
     pub fn saved_part(&self, shard: &Shard, index: usize) -> Result<Option<EmbeddingRows>> {
-        let saved = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
+        let saved = self.read_marker::<PartFile>(&self.part_marker_file("saved", shard, index))?;
         let Some(file) = saved else { return Ok(None) };
         let path = self.path(&file.path);
         if stamp(&path).is_ok_and(|found| found == file.stamp) {
@@ -235,9 +236,9 @@ impl RunDir {
         Ok(None) // superseded by a finished part, or damaged: it is encoded again
     }
 
-    /// Returns the number of documents in [`RunDir::saved_part`], according to its marker.
+    /// Returns the number of documents in [`RunDir::saved_part`] by its marker; reads no part.
     pub fn num_saved(&self, shard: &Shard, index: usize) -> Result<u64> {
-        let file = self.read_marker::<PartFile>(&self.part_file("saved", shard, index))?;
+        let file = self.read_marker::<PartFile>(&self.part_marker_file("saved", shard, index))?;
         Ok(file.filter(|file| self.is_present(file)).map_or(0, |file| file.rows))
     }
 
@@ -245,7 +246,7 @@ impl RunDir {
     pub fn part_markers(&self, shard: &Shard) -> Result<Vec<PartMarker>> {
         let mut parts = Vec::new();
         loop {
-            let path = self.part_file("parts", shard, parts.len());
+            let path = self.part_marker_file("parts", shard, parts.len());
             match self.read_marker::<PartMarker>(&path)? {
                 Some(part) if self.is_present(&part.file) => parts.push(part),
                 _ => return Ok(parts),
@@ -253,14 +254,15 @@ impl RunDir {
         }
     }
 
-    /// Reads the marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores.
+    /// Reads the marker of `key` in `stage`: a shard's name, or `<head>/<shard>` for scores. `None`
+    /// if the unit is not done, or the marker is damaged.
     pub fn shard_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
-        self.read_marker(&self.marker(stage, DONE, key))
+        self.read_marker(&self.marker_file(stage, DONE, key))
     }
 
     /// Reads the marker of `key` in `stage`; [`Error::Missing`] if it is gone or damaged.
     pub fn done(&self, stage: Stage, key: &str) -> Result<ShardMarker> {
-        let path = self.marker(stage, DONE, key);
+        let path = self.marker_file(stage, DONE, key);
         let gone = || Error::missing(path, format!("is gone or damaged; {MAKE_AGAIN}"));
         self.shard_marker(stage, key)?.ok_or_else(gone)
     }
@@ -310,26 +312,27 @@ impl RunDir {
 
     /// Returns the keys of `stage` that are marked as done.
     pub fn done_keys(&self, stage: Stage) -> Result<BTreeSet<String>> {
-        self.keys(stage, DONE)
+        self.marked_keys(stage, DONE)
     }
 
     /// Returns the units of `stage` that failed at the last attempt.
     pub fn failures(&self, stage: Stage) -> Result<BTreeMap<String, Failure>> {
-        let failed = self.keys(stage, FAILED)?.into_iter().filter_map(|key| {
-            let read = self.read_marker(&self.marker(stage, FAILED, &key));
+        let failed = self.marked_keys(stage, FAILED)?.into_iter().filter_map(|key| {
+            let read = self.read_marker(&self.marker_file(stage, FAILED, &key));
             read.map(|failure| Some((key, failure?))).transpose()
         });
         failed.collect()
     }
 
-    fn keys(&self, stage: Stage, kind: &str) -> Result<BTreeSet<String>> {
-        let files = self.tree(&format!("state/{}/{kind}", stage.name()))?;
+    /// Returns the keys with a marker of `kind` in `stage`, by the names of the files.
+    fn marked_keys(&self, stage: Stage, kind: &str) -> Result<BTreeSet<String>> {
+        let files = self.list_tree(&format!("state/{}/{kind}", stage.name()))?;
         Ok(files.into_iter().filter_map(|f| Some(f.strip_suffix(".json")?.to_owned())).collect())
     }
 
     /// Records that the unit `key` of `stage` failed.
     pub fn mark_failed(&self, stage: Stage, key: &str, failure: &Failure) -> Result<()> {
-        self.write_json(&self.marker(stage, FAILED, key), failure).map(drop)
+        self.write_json(&self.marker_file(stage, FAILED, key), failure).map(drop)
     }
 
     /// Returns true if `key` is marked as done in `stage` and every file has its recorded size.
@@ -337,7 +340,7 @@ impl RunDir {
         self.done_marker(stage, key).map(|marker| marker.is_some())
     }
 
-    /// Reads the marker of `key` in `stage` if the unit is done.
+    /// Reads the marker of `key` in `stage`; `None` unless the unit is done ([`RunDir::is_done`]).
     pub fn done_marker(&self, stage: Stage, key: &str) -> Result<Option<ShardMarker>> {
         let marker = self.shard_marker(stage, key)?;
         Ok(marker.filter(|marker| marker.files.iter().all(|file| self.is_present(file))))
@@ -351,16 +354,16 @@ impl RunDir {
         is_url(&file.path) || (check_confined(&path).is_ok() && found())
     }
 
-    /// Marks `key` as done in `stage`.
+    /// Marks `key` as done in `stage`, and no longer as failed.
     pub fn mark_shard(&self, stage: Stage, key: &str, marker: &ShardMarker) -> Result<()> {
-        self.write_json(&self.marker(stage, DONE, key), marker)?;
-        remove(&self.marker(stage, FAILED, key))
+        self.write_json(&self.marker_file(stage, DONE, key), marker)?;
+        remove(&self.marker_file(stage, FAILED, key))
     }
 
     /// Forgets that `key` is done in `stage`, so that it is done again.
     pub fn undo(&self, stage: Stage, key: &str) -> Result<()> {
         self.reopen(stage)?;
-        remove(&self.marker(stage, DONE, key))
+        remove(&self.marker_file(stage, DONE, key))
     }
 
     fn finished_file(&self, stage: Stage) -> PathBuf {
@@ -378,15 +381,15 @@ impl RunDir {
         if !keys.is_empty() && summaries.iter().all(Option::is_some) {
             let path = self.finished_file(stage);
             let items = keys.iter().zip(summaries.iter().flatten());
-            write_atomic(&path, &json_lines(&path, &json!({"stage": stage}), items)?)?;
+            write_atomic(&path, &to_json_lines(&path, &json!({"stage": stage}), items)?)?;
             // The leases are no longer needed: whoever asks for a unit now finds it done. Another
             // process may just be making one, which keeps the folder.
-            let _ = remove(&self.leases(stage));
+            let _ = remove(&self.leases_folder(stage));
         }
         Ok(summaries)
     }
 
-    /// Returns [`RunDir::summaries`] from the markers alone, without writing anything.
+    /// Like [`RunDir::summaries`], but does not look for the files of units and writes nothing.
     pub fn marked(&self, stage: Stage, keys: &[String]) -> Result<Vec<Option<Summary>>> {
         if let Some(finished) = self.finished(stage, keys)? {
             return Ok(finished);
@@ -399,8 +402,7 @@ impl RunDir {
         keys.par_iter().map(read).collect()
     }
 
-    /// Finishes `stage` if all of `keys` are done; returns whether they are. The names of the
-    /// markers are checked before any is read.
+    /// Finishes `stage` if all of `keys` are done; returns whether they are. Checks names first.
     pub fn try_finish(&self, stage: Stage, keys: &[String]) -> Result<bool> {
         let done = self.done_keys(stage)?;
         Ok(keys.iter().all(|key| done.contains(key))
@@ -449,13 +451,13 @@ mod tests {
         run.mark_shard(Stage::Embed, &keys[4], &marker(4))?;
         assert!(run.try_finish(Stage::Embed, &keys)?);
         for key in &keys {
-            write_atomic(&run.marker(Stage::Embed, DONE, key), b"not read")?;
+            write_atomic(&run.marker_file(Stage::Embed, DONE, key), b"not read")?;
         }
         let finished: Vec<Summary> =
             run.summaries(Stage::Embed, &keys)?.into_iter().flatten().collect();
         assert_eq!(finished, (0..5).map(|i| Summary::from(marker(i))).collect::<Vec<_>>());
         // A unit without a marker does not count.
-        let lost = run.marker(Stage::Embed, DONE, &keys[2]);
+        let lost = run.marker_file(Stage::Embed, DONE, &keys[2]);
         std::fs::remove_file(&lost).map_err(Error::io(&lost, "remove"))?;
         assert!(!run.try_finish(Stage::Embed, &keys)?);
         assert!(run.summaries(Stage::Embed, &keys)?[2].is_none());

@@ -8,7 +8,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::dir::{PLAN, RunDir, json_lines, read_json_lines};
+use super::dir::{PLAN, RunDir, read_json_lines, to_json_lines};
 use super::frozen::difference;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, write_atomic, write_new};
@@ -58,14 +58,15 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Plans `files`, which `settings` named. Parquet files larger than `max_shard_bytes` are split
-    /// between row groups. [`Error::Config`] if the name of a shard is too long or not unique.
+    /// Plans `files`, which `settings` named, and reads a fingerprint and the row groups of each.
+    /// Parquet files larger than `max_shard_bytes` are split between row groups. [`Error::Config`]
+    /// if the name of a shard is too long or not unique.
     pub fn new(files: &[InputFile], max_shard_bytes: u64, settings: Value) -> Result<Self> {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(files.len().clamp(1, READERS));
         let pool = pool.build().map_err(|e| Error::config("--threads", e.to_string()))?;
         let of_file = |file: &InputFile| {
             Stop::of_process().check()?;
-            Ok(shards_of(file, file.fingerprint()?, file.row_groups()?, max_shard_bytes))
+            Ok(split_file(file, file.fingerprint()?, file.row_groups()?, max_shard_bytes))
         };
         let shards = pool.install(|| files.par_iter().map(of_file).collect::<Result<Vec<_>>>())?;
         let mut shards: Vec<Shard> = shards.into_iter().flatten().collect();
@@ -127,7 +128,7 @@ impl Plan {
         tasks
     }
 
-    /// Returns the paths of those `files` that have no shard at any commit of a hub.
+    /// Returns the paths of those `files` that have no shard, whatever their commit on a hub is.
     pub fn unplanned<'a>(&self, files: &'a [InputFile]) -> Vec<&'a Path> {
         let planned: HashSet<_> = self.shards.iter().map(|s| without_commit(&s.file)).collect();
         let paths = files.iter().map(|file| file.path.as_path());
@@ -160,7 +161,9 @@ fn without_commit(path: &Path) -> (&Path, &str) {
         .map_or((path, ""), |(place, rest)| (place.as_ref(), rest.trim_start_matches(|c| c != '/')))
 }
 
-fn shards_of(
+/// Splits `file` between row groups into shards of about equal size, in the order of the rows. It
+/// stays whole up to `max_shard_bytes`, or without two row groups.
+fn split_file(
     file: &InputFile,
     fingerprint: String,
     groups: Option<Vec<RowGroup>>,
@@ -205,7 +208,7 @@ fn shards_of(
         seen_bytes += group.bytes;
     }
     let shard = |(rows, bytes): (Range<u64>, u64)| Shard {
-        name: file.name.clone() + &suffix(Some(&rows)),
+        name: file.name.clone() + &rows_suffix(Some(&rows)),
         bytes,
         num_rows: Some(rows.end - rows.start),
         rows: Some(rows),
@@ -214,12 +217,13 @@ fn shards_of(
     ranges.into_iter().map(shard).collect()
 }
 
-/// Returns the suffix of the name of a shard with `rows`; names sort in the order of the rows.
-fn suffix(rows: Option<&Range<u64>>) -> String {
+/// Returns the suffix of a shard's name, empty for a whole file; names sort in the order of rows.
+fn rows_suffix(rows: Option<&Range<u64>>) -> String {
     rows.map_or_else(String::new, |rows| format!(".{:012}", rows.start))
 }
 
 impl Shard {
+    /// Returns what equal shards have in common: name, rows, language and fingerprint.
     fn identity(&self) -> [String; 4] {
         let rows = self.rows.as_ref();
         [
@@ -235,14 +239,14 @@ impl Shard {
         self.rows.as_ref().map_or(0, |rows| rows.start)
     }
 
-    /// Returns the input file; [`Error::Corrupt`] if it is no longer the planned one.
+    /// Opens the input file; [`Error::Missing`] if it is gone, [`Error::Corrupt`] if it changed.
     pub fn input(&self) -> Result<InputFile> {
         if !is_url(&self.file.to_string_lossy()) && !self.file.exists() {
             let reason = format!("the input file is gone; {RESTORE}");
             return Err(Error::missing(&self.file, reason));
         }
         // The name of the file prefixes the generated ids of documents.
-        let name = self.name.strip_suffix(&suffix(self.rows.as_ref())).unwrap_or(&self.name);
+        let name = self.name.strip_suffix(&rows_suffix(self.rows.as_ref())).unwrap_or(&self.name);
         let file = InputFile::at(&self.file, name.to_owned(), self.language.clone())?;
         if file.fingerprint()? == self.fingerprint {
             Ok(InputFile { rows: self.rows.clone(), ..file })
@@ -281,12 +285,12 @@ impl RunDir {
         self.path(TASKS).is_file()
     }
 
-    /// Freezes `plan`, or checks that it equals the frozen one; [`Error::Mismatch`] if not.
+    /// Writes `plan`, or checks that the frozen one has equal shards; [`Error::Mismatch`] if not.
     pub fn freeze_plan(&self, plan: &Plan) -> Result<()> {
         if !self.has_plan() {
             let path = self.path(PLAN);
             let header = json!({"input": plan.settings});
-            write_new(&path, &json_lines(&path, &header, plan.shards.iter())?)?;
+            write_new(&path, &to_json_lines(&path, &header, plan.shards.iter())?)?;
         }
         let frozen = self.plan()?;
         if frozen.digest() == plan.digest() {
@@ -358,7 +362,7 @@ mod tests {
                 version: None,
                 rows: None,
             };
-            let shards = shards_of(&file, "f".into(), Some(row_groups), limit);
+            let shards = split_file(&file, "f".into(), Some(row_groups), limit);
             prop_assert_eq!(shards.iter().map(|s| s.bytes).sum::<u64>(), bytes);
             prop_assert_eq!(shards.iter().filter_map(|s| s.num_rows).sum::<u64>(), num_rows);
             let mut next = 0;

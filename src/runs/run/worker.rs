@@ -75,6 +75,7 @@ pub struct Worker {
 /// Progress of a process as JSON, for `status` of other processes.
 pub type ProgressNote = Arc<Mutex<Option<Value>>>;
 
+/// What this process saw of the file of another one.
 #[derive(Debug, Clone)]
 pub(super) struct Observation {
     /// Content of the file, and since when it has this content.
@@ -105,42 +106,45 @@ impl Worker {
     pub fn live(&self) -> Result<Vec<LiveWorker>> {
         let known = self.ids_in(WORKERS)?.into_iter().filter_map(|id| {
             let liveness = self.liveness(&id);
-            let Identity { host, pid, progress, .. } = Identity::of(&self.read(&id)?);
+            let Identity { host, pid, progress, .. } = Identity::parse(&self.read_worker(&id)?);
             let is_alive = liveness == Liveness::Alive;
             (liveness != Liveness::Dead).then_some(LiveWorker { host, pid, is_alive, progress })
         });
         Ok(known.collect())
     }
 
-    pub(super) fn file(&self, id: &str) -> PathBuf {
+    /// Returns the path of the file in which the process `id` writes its heartbeats.
+    pub(super) fn worker_file(&self, id: &str) -> PathBuf {
         self.run.path(WORKERS).join(id)
     }
 
+    /// Writes the file of this process.
     pub(super) fn register(&self) -> Result<()> {
         // A process that cleans up may take the file for a leftover of a killed process.
-        while if_there(write_json(&self.file(&self.id), &self.identity))?.is_none() {}
+        while if_there(write_json(&self.worker_file(&self.id), &self.identity))?.is_none() {}
         Ok(())
     }
 
+    /// Removes the files of the process `id`, which is dead or leaves.
     pub(super) fn forget(&self, id: &str) -> Result<()> {
         // In this order, a later process finds what a kill in between leaves.
         unlink(&self.run.path(EXCLUSIVE).join(id))?;
-        unlink(&self.file(id))
+        unlink(&self.worker_file(id))
     }
 
     /// Returns the ids of other processes with a file in `folder`.
     pub(super) fn ids_in(&self, folder: &str) -> Result<Vec<String>> {
-        let mut ids = self.run.tree(folder)?;
+        let mut ids = self.run.list_tree(folder)?;
         ids.retain(|id| *id != self.id && final_name(id).is_none());
         Ok(ids)
     }
 
-    /// Reads the file of the process `id`; returns `None` if it is gone. The file is opened each
-    /// time, since network file systems guarantee to show other machines' writes only then.
-    pub(super) fn read(&self, id: &str) -> Option<Vec<u8>> {
+    /// Reads the file of the process `id`: `None` if it is gone, empty if unreadable now. It is
+    /// opened each time, since network file systems show other machines' writes only then.
+    pub(super) fn read_worker(&self, id: &str) -> Option<Vec<u8>> {
         // A lease from elsewhere may name anything.
         let is_name = !id.contains('/') && !id.starts_with('.');
-        let path = is_name.then(|| self.file(id))?;
+        let path = is_name.then(|| self.worker_file(id))?;
         // A file that cannot be read now, perhaps because it was just replaced, is not gone.
         if_there(read(&path)).unwrap_or_else(|_| Some(Vec::new()))
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 
-use super::full_run::{FullRun, PassEncoder, cost, logit, scores};
+use super::full_run::{FullRun, PassEncoder, encoding_cost, logit, score_by_head};
 use super::pilot::Pilot;
 use polysift_base::error::Result;
 use polysift_base::io::write_atomic;
@@ -38,8 +38,9 @@ pub(super) struct TrainedPass<'a> {
     heads: Heads,
 }
 
+/// Returns the settings of the ridge heads of `pass` that predict the run's head `head`.
 fn head_config(run: &RunDir, pass: FirstPass, head: &str) -> HeadConfig {
-    let path = path(run, pass, head, LANG).to_string_lossy().into_owned();
+    let path = head_path(run, pass, head, LANG).to_string_lossy().into_owned();
     HeadConfig { kind: HeadKind::Ridge, path: Some(path), ..HeadConfig::default() }
 }
 
@@ -84,7 +85,7 @@ impl<'a> TrainedPass<'a> {
             let samples = &samples;
             let request =
                 TrainingRequest { name, language, config, samples, seed, provenance, stop };
-            let path = path(run, pass, name, language);
+            let path = head_path(run, pass, name, language);
             let bytes = train_head(&request)?.to_bytes()?;
             files.push(run.file(&path, 1, write_atomic(&path, &bytes)?));
         }
@@ -106,11 +107,12 @@ impl<'a> TrainedPass<'a> {
         Ok(Self { full, adds_own_heads, language, encoder, names, heads })
     }
 
+    /// Predicts the scores of `texts` by head.
     pub(super) fn predict(&self, texts: &[&str]) -> Result<Predicted> {
         let Self { full, language, heads, .. } = self;
         let embedded = self.encoder.embed(texts, full.context.stop)?;
         let of_head = |name: &String| {
-            let scores = scores(heads, name, language, texts, &embedded)?;
+            let scores = score_by_head(heads, name, language, texts, &embedded)?;
             let mut logits: Vec<f32> = scores.into_iter().map(logit).collect();
             if self.adds_own_heads {
                 let known = full.targets(name, language, texts, &embedded)?;
@@ -122,8 +124,9 @@ impl<'a> TrainedPass<'a> {
         self.names.iter().map(of_head).collect()
     }
 
+    /// Returns the FLOPs to encode `texts` with the encoder of the first pass.
     pub(super) fn flops(&self, texts: &[&str]) -> Result<f64> {
-        let of_text = |text: &&str| Ok(cost(&self.encoder.model, Chunks::First, text)?.1);
+        let of_text = |text: &&str| Ok(encoding_cost(&self.encoder.model, Chunks::First, text)?.1);
         Ok(texts.par_iter().map(of_text).collect::<Result<Vec<f64>>>()?.into_iter().sum())
     }
 
@@ -144,7 +147,7 @@ impl<'a> TrainedPass<'a> {
             let batch = reader.next_batch(BATCH_ROWS.min(left))?;
             if let Some(batch) = &batch {
                 let (places, texts): (Vec<usize>, Vec<&str>) = batch.texts().unzip();
-                let found = above(&self.predict(&texts)?, &result.heads);
+                let found = margins_above(&self.predict(&texts)?, &result.heads);
                 let first = margins.len();
                 margins.resize(first + batch.len(), None);
                 for (place, margin) in places.into_iter().zip(found) {
@@ -174,7 +177,7 @@ impl<'a> TrainedPass<'a> {
 
 /// Returns the margin of each document: the largest difference of its scores to the `thresholds`.
 /// It is at least 0 if one head wants the document.
-pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
+pub(super) fn margins_above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -> Vec<f32> {
     let len = predicted.values().next().map_or(0, Vec::len);
     let mut margins = vec![f32::NEG_INFINITY; len];
     for (head, threshold) in thresholds {
@@ -185,7 +188,8 @@ pub(super) fn above(predicted: &Predicted, thresholds: &BTreeMap<String, f32>) -
     margins
 }
 
-pub(super) fn path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
+/// Returns the file of a ridge head of `pass`.
+pub(super) fn head_path(run: &RunDir, pass: FirstPass, head: &str, language: &str) -> PathBuf {
     let folder = run.path("cascade/heads").join(pass.to_string().replace(':', "-"));
     folder.join(head).join(format!("{language}.safetensors"))
 }

@@ -14,6 +14,7 @@ use polysift_data::parts::DocumentScore;
 use polysift_encoder::{EmbeddedTexts, Model, load};
 use polysift_runs::run::Plan;
 
+/// The run without a cascade, and the encoders of first passes that are loaded.
 pub(super) struct FullRun<'a> {
     pub(super) context: Context<'a>,
     pub(super) settings: &'a CascadeConfig,
@@ -23,12 +24,14 @@ pub(super) struct FullRun<'a> {
     pub(super) encoders: Mutex<BTreeMap<FirstPass, Arc<PassEncoder>>>,
 }
 
+/// The encoder of a first pass, which embeds the first chunk of each text.
 pub(super) struct PassEncoder {
     settings: EncoderConfig,
     pub(super) model: Model,
 }
 
 impl FullRun<'_> {
+    /// Returns the encoder of `pass`; other threads wait while the first call loads it.
     pub(super) fn encoder(&self, pass: FirstPass) -> Result<Arc<PassEncoder>> {
         let Context { config, hub, .. } = self.context;
         let mut encoders = lock(&self.encoders);
@@ -65,7 +68,7 @@ impl FullRun<'_> {
         embedded: &EmbeddedTexts,
     ) -> Result<Vec<f32>> {
         let sign = self.heads.sign(name, language);
-        let scores = scores(self.heads, name, language, texts, embedded)?;
+        let scores = score_by_head(self.heads, name, language, texts, embedded)?;
         Ok(scores.into_iter().map(|score| sign * logit(score)).collect())
     }
 }
@@ -77,7 +80,8 @@ impl PassEncoder {
     }
 }
 
-pub(super) fn scores(
+/// Scores `texts` of one language and their embeddings with the head `name`, not of rows.
+pub(super) fn score_by_head(
     heads: &Heads,
     name: &str,
     language: &str,
@@ -89,12 +93,13 @@ pub(super) fn scores(
     heads.score_embedded(name, &languages, &some, embedded)
 }
 
+/// Returns the logit; NaN without a score.
 pub(super) fn logit(score: Option<DocumentScore>) -> f32 {
     score.map_or(f32::NAN, |score| score.logit)
 }
 
 /// Returns the tokens of the encoded chunks of `text`, and the FLOPs to encode them.
-pub(super) fn cost(model: &Model, encoded: Chunks, text: &str) -> Result<(usize, f64)> {
+pub(super) fn encoding_cost(model: &Model, encoded: Chunks, text: &str) -> Result<(usize, f64)> {
     let mut chunks = model.tokenizer.chunks(text)?;
     if encoded == Chunks::First {
         chunks.truncate(1);

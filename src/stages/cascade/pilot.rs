@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use rayon::prelude::*;
 
-use super::full_run::{FullRun, cost, logit, scores};
+use super::full_run::{FullRun, encoding_cost, logit, score_by_head};
 use crate::draw::draw_texts;
 use crate::samples::embed_samples;
 use polysift_base::error::{Error, Result};
@@ -71,7 +71,7 @@ impl Pilot {
         let (ordinals, owned): (Vec<u64>, Vec<String>) = found.unzip();
         let texts: Vec<&str> = owned.iter().map(String::as_str).collect();
         let chunks = config.encoder.chunks;
-        let cost = |text: &&str| stop.check().and_then(|()| cost(model, chunks, text));
+        let cost = |text: &&str| stop.check().and_then(|()| encoding_cost(model, chunks, text));
         let costs = texts.par_iter().map(cost).collect::<Result<_>>()?;
         let embedded = if chunks == Chunks::First {
             embed_samples(context, model, &texts, &mut |_| ())?
@@ -84,7 +84,7 @@ impl Pilot {
         };
         let score = |name: &String| match heads.of_rows(name) {
             Some(_) => Ok(vec![None; texts.len()]),
-            None => scores(heads, name, language, &texts, &embedded),
+            None => score_by_head(heads, name, language, &texts, &embedded),
         };
         let scores = config.heads.keys().map(score).collect::<Result<_>>()?;
         let ids = ordinals.iter().map(u64::to_string).collect();
@@ -118,22 +118,9 @@ impl Pilot {
         self.training().map(|document| sign * logit(score(document))).collect()
     }
 
-    /// Returns the mean tokens and FLOPs of a document of the evaluation half that is not encoded.
-    pub(super) fn dropped_document(&self, is_encoded: &[bool]) -> (f64, f64) {
-        let (mut documents, mut tokens, mut flops) = (0, 0, 0.0);
-        for (cost, is_encoded) in self.costs[self.evaluation()].iter().zip(is_encoded) {
-            if !is_encoded {
-                documents += 1;
-                tokens += cost.0;
-                flops += cost.1;
-            }
-        }
-        let documents = f64::from(documents.max(1));
-        (tokens as f64 / documents, flops / documents)
-    }
-
-    pub(super) fn evaluation_flops(&self) -> impl Iterator<Item = f64> {
-        self.costs[self.evaluation()].iter().map(|(_, flops)| *flops)
+    /// Returns tokens and FLOPs of each document of the evaluation half.
+    pub(super) fn evaluation_costs(&self) -> &[(usize, f64)] {
+        &self.costs[self.evaluation()]
     }
 
     /// Selects from the evaluation half with widened rates: with confidence 1 − `risk` the

@@ -2,12 +2,11 @@
 
 use polysift_base::error::Result;
 use polysift_config::{CascadeConfig, Rate};
-use polysift_corpus::audit::{Audited, audited, least_recall, most_lost, wanted};
+use polysift_corpus::audit::{Audited, kept_counts, least_recall, most_lost, read_audited};
 use polysift_corpus::cascaded::{Repair, mark_repair, repair_file};
 use polysift_corpus::languages::language_of;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
-use polysift_corpus::{Cascade, Context, Embedded};
+use polysift_corpus::{Cascade, Context, Embedded, ScoreFiles};
 use polysift_runs::run::Stage;
 use polysift_selection::Selection;
 
@@ -66,7 +65,7 @@ fn repaired(
 ) -> Result<Option<f32>> {
     let cascade = Cascade::of_languages(context, [language.to_owned()])?;
     let files = ScoreFiles::selected(context)?;
-    let audited = audited(context, embedded, language, files, selection)?;
+    let audited = read_audited(context, embedded, language, files, selection)?;
     let mut margins: Vec<f32> = audited.iter().map(|audited| audited.margin).collect();
     margins.sort_by(f32::total_cmp);
     let at = |step: u32| margins.get(margins.len() >> step).copied();
@@ -91,7 +90,7 @@ fn repaired(
             let lost = most_lost(dropped.max(m), m, found, risk);
             least_recall(*rate, *kept, lost) >= settings.recall
         };
-        if !left.is_empty() && wanted(selection).iter().enumerate().all(proves) {
+        if !left.is_empty() && kept_counts(selection).iter().enumerate().all(proves) {
             return Ok(Some(step));
         }
     }

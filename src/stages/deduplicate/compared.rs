@@ -14,9 +14,8 @@ use polysift_config::{Keep, NearFilter};
 use polysift_corpus::embedded::{ordinal, place_of};
 use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::left_out::RowSet;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::verdicts::row_verdicts;
-use polysift_corpus::{Cascade, Context, Embedded};
+use polysift_corpus::{Cascade, Context, Embedded, ScoreFiles};
 use polysift_data::input::DocumentInfo;
 use polysift_data::parts::{DocumentScore, EmbeddingScan, read_scores};
 use polysift_heads::vectors::{
@@ -122,7 +121,7 @@ impl<'a> ComparedDocuments<'a> {
         };
         let shards = embedded.shards_with(&[language]);
         let read = |&(place, shard, num_parts): &(u64, &'a Shard, usize)| -> Result<Vec<_>> {
-            let mut left_out = cascade.rows_of(context, place, shard)?;
+            let mut left_out = cascade.left_out_rows(context, place, shard)?;
             left_out.removed = RowSet::removed(&row_verdicts(context, shard)?, |_| true);
             let read_part = |index: usize| {
                 context.stop.check()?;
@@ -169,9 +168,8 @@ impl<'a> ComparedDocuments<'a> {
     }
 
     /// Calls `visit` with the wanted documents that have a usable embedding, and their embeddings
-    /// `[n, width]` of unit norm, in blocks and in parallel. A document of several chunks has the
-    /// mean of their embeddings. Returns the width, 0 if no document is wanted; [`Error::Corrupt`]
-    /// if the widths of two files differ.
+    /// `[n, width]` of unit norm (the mean of several chunks), in blocks and in parallel. Returns
+    /// the width, 0 if no document is wanted; [`Error::Corrupt`] if the widths of two files differ.
     fn for_each_vector(
         &self,
         is_wanted: impl Fn(usize) -> bool + Sync,
@@ -213,8 +211,7 @@ impl<'a> ComparedDocuments<'a> {
         Ok(known_width.into_inner())
     }
 
-    /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and
-    /// their width.
+    /// Returns the embeddings of a random sample of the wanted documents, and their width.
     fn sample(
         &self,
         round: usize,
@@ -242,8 +239,7 @@ impl<'a> ComparedDocuments<'a> {
         Ok((unpoisoned(vectors.into_inner()).concat(), width))
     }
 
-    /// Finds the near duplicates, in rounds: each has other clusters, and compares the documents
-    /// that the rounds before left.
+    /// Finds the near duplicates in rounds with other clusters, among what the rounds before left.
     pub(super) fn find(&self) -> Result<NearDuplicates> {
         let mut all = NearDuplicates::default();
         let mut is_found = vec![false; self.documents.len()];
@@ -306,8 +302,9 @@ impl<'a> ComparedDocuments<'a> {
         Ok(Clustered { width, clusters, ranked, ranks, ranges })
     }
 
-    /// Returns ranges of clusters whose embeddings fit in memory together.
-    fn groups(&self, clustered: &Clustered) -> Result<Vec<Range<usize>>> {
+    /// Returns ranges of clusters that fit in memory together; [`Error::Config`] if one is too
+    /// large.
+    fn memory_groups(&self, clustered: &Clustered) -> Result<Vec<Range<usize>>> {
         let memory_mb = self.near.embeddings.memory_mb.unwrap_or(MEMORY_MB);
         // Half of the memory is for the packed copies of the rows that stay.
         let most = memory_mb.saturating_mul(1_000_000) / 2;
@@ -324,6 +321,7 @@ impl<'a> ComparedDocuments<'a> {
         })
     }
 
+    /// Compares the documents of each cluster; on the CPU without a GPU, or once it has failed.
     fn find_in_clusters(&self, clustered: &Clustered) -> Result<Vec<NearDuplicate>> {
         let Clustered { width, clusters, ranked, ranks, ranges } = clustered;
         // The settings are refused without a similarity.
@@ -338,7 +336,7 @@ impl<'a> ComparedDocuments<'a> {
         };
         let gpu = self.gpu.map(|gpu| NearRows::new(gpu, *width, least));
         let mut gpu = gpu.and_then(|gpu| gpu.inspect_err(|cause| on_cpu(cause)).ok());
-        for group in self.groups(clustered)? {
+        for group in self.memory_groups(clustered)? {
             let memory = |cluster: usize| Mutex::new(vec![0.0; ranges[cluster].len() * width]);
             let rows: Vec<Mutex<Vec<f32>>> = group.clone().map(memory).collect();
             let is_in_group = |document: usize| group.contains(&(clusters[document] as usize));

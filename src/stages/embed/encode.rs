@@ -6,8 +6,7 @@
 //!   └────────────────────documents──────────────────▲
 //! ```
 //!
-//! Several packed batches are in flight at a time. On a CPU their tasks share one thread pool, so
-//! no thread waits for the last task of a batch.
+//! Several packed batches are in flight, so that no thread of a CPU waits for the end of a batch.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +15,6 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::{self as channel, RecvTimeoutError};
 
 use super::queue::{ChunkBatch, Receiver, Sender, Step};
-use crate::input_progress::InputProgress;
 use polysift_base::batch::{PackedBatch, plan_batches};
 use polysift_base::error::{Error, Result};
 use polysift_base::progress::{Busy, STOP_POLL};
@@ -34,7 +32,6 @@ pub(super) struct Encoding<'a> {
     context: Context<'a>,
     encoder: &'a dyn Encoder,
     busy: &'a Busy,
-    input: &'a InputProgress,
     in_flight: usize,
     batch_tokens: usize,
 }
@@ -76,11 +73,10 @@ impl<'a> Encoding<'a> {
         encoder: &'a dyn Encoder,
         num_streams: usize,
         busy: &'a Busy,
-        input: &'a InputProgress,
     ) -> Self {
         let in_flight = encoder.info().in_flight.div_ceil(num_streams).max(1);
         let batch_tokens = encoder::batch_tokens(&context.config.encoder, encoder);
-        Self { context, encoder, busy, input, in_flight, batch_tokens }
+        Self { context, encoder, busy, in_flight, batch_tokens }
     }
 
     /// Returns the maximum tokens of the chunks that are sorted by length together.
@@ -239,7 +235,8 @@ impl<'a> Encoding<'a> {
                         Step::Batch(batch) => batch.begin(width),
                         _ => (0, 0),
                     };
-                    self.input.advance(progress, documents, 0, bytes);
+                    progress.input(bytes, 0);
+                    progress.advance(documents, 0);
                     open.push_back(step);
                 }
                 Event::Encoded { places, tokens, embeddings } => {
@@ -258,7 +255,8 @@ impl<'a> Encoding<'a> {
                         documents += batch.done().0 - before.0;
                         bytes += batch.done().1 - before.1;
                     }
-                    self.input.advance(progress, documents, tokens as u64, bytes);
+                    progress.input(bytes, 0);
+                    progress.advance(documents, tokens as u64);
                 }
             }
             while !stop.is_asked()

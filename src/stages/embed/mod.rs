@@ -28,16 +28,14 @@ use std::thread::ScopedJoinHandle;
 
 use serde_json::json;
 
-use crate::input_progress::InputProgress;
 use encode::Encoding;
 use polysift_base::error::Result;
 use polysift_base::panics::unpoisoned;
 use polysift_base::progress::Busy;
 use polysift_config::{Chunks, DEFAULT_MAX_DOCUMENT_BYTES, Weight};
-use polysift_corpus::frozen::{FrozenEmbeddings, FrozenEncoder};
 use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::work::Failures;
-use polysift_corpus::{Cascade, Context, StageWork};
+use polysift_corpus::{Cascade, Context, FrozenEmbeddings, FrozenEncoder, StageWork};
 use polysift_encoder::Model;
 use polysift_heads::fasttext::LanguageIdentifier;
 use polysift_runs::run::{Plan, Stage};
@@ -51,8 +49,7 @@ const EMBEDDING_BYTES: usize = 16 << 20;
 /// and a thread writes 48,000 (see `benches/cuda/node.rs`).
 const GPUS_PER_STREAM: usize = 3;
 
-/// Embeds the shards of `plan` that are not done yet, with the model of the settings or with this
-/// `model` in its place.
+/// Embeds the shards of `plan` that are not done, with `model` or else that of the settings.
 pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result<()> {
     let Context { config, run, .. } = context;
     let loads = config.embeds_texts() && model.is_none();
@@ -103,14 +100,14 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
         is_broken: AtomicBool::new(false),
         counts_tokens,
         cascade: &cascade,
-        input: InputProgress::default(),
         reading: Busy::new("reading"),
         tokenizing: Busy::new("tokenizing"),
         encoding: Busy::new("encoding"),
         writing: Busy::new("writing"),
     };
     context.progress.begin("embed", pipeline.expected_rows(&work.items.own), "documents");
-    work.items.own.iter().for_each(|&place| pipeline.input.add(plan.shards[place].bytes));
+    let bytes: u64 = work.items.own.iter().map(|&place| plan.shards[place].bytes).sum();
+    context.progress.input(0, bytes.cast_signed());
     // This process waits for others outside the pipeline; inside, half a batch would wait too.
     let outcome = loop {
         let outcome = pipeline.embed().and_then(|()| claims.settle());
@@ -151,9 +148,9 @@ impl Pipeline<'_> {
 
     /// Runs one of `num_streams` streams until no shard can be claimed or any stream fails.
     fn embed_in_turn(&self, num_streams: usize) -> Result<()> {
-        let Self { context, model, encoding: busy, input, .. } = self;
-        let encoding = model
-            .map(|model| Encoding::new(*context, model.encoder.as_ref(), num_streams, busy, input));
+        let Self { context, model, encoding: busy, .. } = self;
+        let encoding =
+            model.map(|model| Encoding::new(*context, model.encoder.as_ref(), num_streams, busy));
         // The queue holds only enough to keep the encoder busy: a shard read long before its turn
         // is held long. A token takes as many bytes as its text does on average.
         let window_bytes =

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use crossbeam_channel::{self as channel, RecvTimeoutError};
 
-use crate::input_progress::InputProgress;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::progress::{Busy, STOP_POLL};
@@ -36,7 +35,6 @@ pub(super) struct Pipeline<'a> {
     pub(super) is_broken: AtomicBool,
     pub(super) counts_tokens: bool,
     pub(super) cascade: &'a Cascade,
-    pub(super) input: InputProgress,
     pub(super) reading: Busy,
     pub(super) tokenizing: Busy,
     pub(super) encoding: Busy,
@@ -89,8 +87,7 @@ pub(super) struct PartEnd {
 pub(super) struct ChunkBatch {
     pub(super) shard: usize,
     pub(super) index: usize,
-    /// The documents, which lose their texts once they are tokenized, and the embeddings, which are
-    /// empty before the encoding.
+    /// The documents, without texts once they are tokenized, and embeddings that are known.
     pub(super) rows: EmbeddingRows,
     /// Rows that the cascade leaves out of the shard.
     pub(super) left_out: Arc<LeftOut>,
@@ -108,7 +105,8 @@ pub(super) struct ChunkBatch {
 }
 
 impl ChunkBatch {
-    pub(super) fn is_encoded(&self, i: usize) -> bool {
+    /// Returns true if all chunks of document `i` have embeddings; also if it has no chunk.
+    pub(super) fn has_embeddings(&self, i: usize) -> bool {
         let chunks = self.rows.chunk_offsets[i]..self.rows.chunk_offsets[i + 1];
         self.is_encoded[chunks].iter().all(|is_encoded| *is_encoded)
     }
@@ -134,7 +132,8 @@ impl ChunkBatch {
         self.rows.chunk_offsets.last().copied().unwrap_or(0)
     }
 
-    pub(super) fn push(&mut self, num_chunks: usize) {
+    /// Adds the next document of the batch, with this number of chunks.
+    pub(super) fn push_chunks(&mut self, num_chunks: usize) {
         self.encoded.chunks += num_chunks as u64;
         self.rows.chunk_offsets.push(self.num_chunks() + num_chunks);
     }
@@ -148,6 +147,7 @@ struct Load {
     changed: Condvar,
 }
 
+/// The end of a queue that items go into; when it is dropped, the receiver ends.
 pub(super) struct Sender<T>(channel::Sender<(T, usize)>, Arc<Load>);
 
 pub(super) struct Receiver<T>(channel::Receiver<(T, usize)>, Arc<Load>);
@@ -259,7 +259,7 @@ mod tests {
         let mut batch = ChunkBatch { is_encoded: vec![false], ..ChunkBatch::default() };
         (batch.rows.documents, batch.rows.chunk_offsets) = (documents(), vec![0, 1]);
         batch.take_saved(&saved);
-        assert!(!batch.is_encoded(0), "it would be all zeros");
+        assert!(!batch.has_embeddings(0), "it would be all zeros");
     }
 
     #[test]

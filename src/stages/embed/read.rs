@@ -33,6 +33,7 @@ impl Pipeline<'_> {
         places.iter().map(rows).sum()
     }
 
+    /// Runs the reading thread: sends the documents of each shard that this process can claim.
     pub(super) fn read(&self, to_tokenize: &Sender<Step>) {
         while !self.is_broken.load(Ordering::Relaxed) {
             let shard = match self.claims.next() {
@@ -46,7 +47,7 @@ impl Pipeline<'_> {
             };
             if !self.claims.is_own(shard) {
                 self.context.progress.extend(self.expected_rows(&[shard]).unwrap_or(0));
-                self.input.add(self.shards[shard].bytes);
+                self.context.progress.input(0, self.shards[shard].bytes.cast_signed());
             }
             let last = match self.read_shard(shard, to_tokenize) {
                 Ok(()) => Step::ShardEnd { shard },
@@ -58,7 +59,7 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Returns [`Error::Stopped`] if another stream fails or the receiver is gone.
+    /// Sends the rest of the documents of `shard`; [`Error::Stopped`] if another thread has ended.
     fn read_shard(&self, shard: usize, to_tokenize: &Sender<Step>) -> Result<()> {
         let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;
@@ -66,7 +67,7 @@ impl Pipeline<'_> {
         let mut first_row = done.last().map_or(planned.first_row(), |part| part.next_row);
         reader.resume(first_row, done.iter().map(|part| part.encoded.rejects).sum());
         let (mut position, mut is_resumed) = (0, !done.is_empty());
-        let left_out = Arc::new(self.cascade.rows_of(self.context, shard as u64, planned)?);
+        let left_out = Arc::new(self.cascade.left_out_rows(self.context, shard as u64, planned)?);
         let mut rejects_seen = 0;
         for index in done.len().. {
             let saved = self.context.run.saved_part(planned, index)?.map(Arc::new);
@@ -81,7 +82,8 @@ impl Pipeline<'_> {
                 let mut input_bytes = read - std::mem::replace(&mut position, read);
                 // The rows before the first batch were done earlier.
                 if std::mem::take(&mut is_resumed) {
-                    self.input.take_away(std::mem::take(&mut input_bytes));
+                    let done = std::mem::take(&mut input_bytes).cast_signed();
+                    self.context.progress.input(0, -done);
                 }
                 let rows = EmbeddingRows { documents, ..EmbeddingRows::default() };
                 let (left_out, saved) = (Arc::clone(&left_out), saved.clone());
@@ -109,7 +111,7 @@ impl Pipeline<'_> {
             }
         }
         // The bytes that were not read leave the total.
-        self.input.take_away(planned.bytes - position);
+        self.context.progress.input(0, -(planned.bytes - position).cast_signed());
         Ok(())
     }
 

@@ -122,8 +122,7 @@ fn encode_with(
     let context = Context::observing(&config, &run, &hub, stop, progress, &worker);
     let busy = Busy::new("encoding");
     let (to_write, from_encode) = queue(usize::MAX);
-    let outcome = Encoding::new(context, encoder, 1, &busy, &InputProgress::default())
-        .run(from_tokenize, &to_write);
+    let outcome = Encoding::new(context, encoder, 1, &busy).run(from_tokenize, &to_write);
     drop(to_write);
     Ok((outcome, std::iter::from_fn(|| from_encode.recv()).collect()))
 }
@@ -158,8 +157,8 @@ impl Progress for Recorder {
         let documents = self.documents.fetch_add(units, Ordering::SeqCst) + units;
         lock(&self.reports).push((documents, self.bytes.load(Ordering::SeqCst)));
     }
-    fn input(&self, done: u64, _total: u64) {
-        self.bytes.store(done, Ordering::SeqCst);
+    fn input(&self, done: u64, _total: i64) {
+        self.bytes.fetch_add(done, Ordering::SeqCst);
     }
     fn end(&self) {}
 }
@@ -239,7 +238,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         assert!(asking.join().is_ok());
         assert!(matches!(outcome, Err(Error::Stopped)), "{outcome:?}");
         let batches: Vec<ChunkBatch> = steps.into_iter().filter_map(as_batch).collect();
-        let is_encoded = |batch: &ChunkBatch, i: usize| batch.is_encoded(i);
+        let is_encoded = |batch: &ChunkBatch, i: usize| batch.has_embeddings(i);
         let encoded = |batch: &ChunkBatch| (0..8).filter(|&i| is_encoded(batch, i)).count();
         let counts: Vec<usize> = batches.iter().map(encoded).collect();
         // Nothing of the other batches was in work.
@@ -247,7 +246,7 @@ fn what_is_encoded_when_a_stop_is_asked_for_is_passed_on() -> Result<()> {
         assert!(counts.iter().sum::<usize>() > 0 && counts.iter().any(|&n| n < 8), "{counts:?}");
         for batch in &batches {
             let sums = batch.rows.values.chunks_exact(2).enumerate();
-            for (i, values) in sums.filter(|(i, _)| batch.is_encoded(*i)) {
+            for (i, values) in sums.filter(|(i, _)| batch.has_embeddings(*i)) {
                 assert_eq!(values[1].to_bits(), 2f32.to_bits(), "document {i}");
             }
         }
@@ -293,8 +292,7 @@ fn nobody_waits_for_a_stage_whose_writer_is_gone() -> Result<()> {
     let encoder = FakeEncoder::new(2);
     std::thread::scope(|scope| {
         let endless = scope.spawn(move || while to_encode.send(batch(0, 0, &[]), 1).is_ok() {});
-        let outcome = Encoding::new(context, &encoder, 1, &busy, &InputProgress::default())
-            .run(&from_tokenize, &to_write);
+        let outcome = Encoding::new(context, &encoder, 1, &busy).run(&from_tokenize, &to_write);
         drop(from_tokenize);
         assert!(endless.join().is_ok());
         outcome

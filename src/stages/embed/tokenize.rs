@@ -13,6 +13,7 @@ use polysift_tokenizer::Tokenized;
 const TASK_TEXTS: usize = 32;
 
 impl Pipeline<'_> {
+    /// Runs the tokenizing thread; drops the steps of a shard that failed.
     pub(super) fn tokenize(&self, from_read: &Receiver<Step>, to_encode: &Sender<Step>) {
         let mut failed = None;
         while let Some(mut step) = from_read.recv() {
@@ -47,6 +48,7 @@ impl Pipeline<'_> {
         documents.languages = codes.into();
     }
 
+    /// Tokenizes the texts of `batch`, or takes the embeddings of the input in their place.
     fn tokenize_batch(&self, batch: &mut ChunkBatch) -> Result<()> {
         let mut documents = std::mem::take(&mut batch.rows.documents);
         batch.rows.chunk_offsets = vec![0];
@@ -79,7 +81,7 @@ impl Pipeline<'_> {
         for i in 0..documents.len() {
             let of_text = documents.text(i).and_then(|_| tokenized.next());
             let Tokenized { chunks, num_tokens } = of_text.unwrap_or_default();
-            batch.push(chunks.len());
+            batch.push_chunks(chunks.len());
             batch.encoded.tokens += chunks.iter().map(Vec::len).sum::<usize>() as u64;
             batch.chunks.extend(chunks);
             counts.push(num_tokens);
@@ -108,9 +110,10 @@ impl Pipeline<'_> {
             let width = values.len().checked_div(num_chunks);
             batch.rows.hidden_size = width.unwrap_or(batch.rows.hidden_size);
             batch.rows.values.extend_from_slice(values);
-            batch.push(num_chunks);
+            batch.push_chunks(num_chunks);
         }
-        self.input.advance(self.context.progress, documents.len() as u64, 0, batch.input_bytes);
+        self.context.progress.input(batch.input_bytes, 0);
+        self.context.progress.advance(documents.len() as u64, 0);
         documents.drop_texts();
         batch.rows.documents = documents;
         batch.is_encoded = vec![true; batch.num_chunks()];

@@ -27,8 +27,7 @@ struct OpenPart {
 }
 
 impl Pipeline<'_> {
-    /// Runs the writing thread. Parts left incomplete by a stop or an encoding failure are saved
-    /// with the documents they have.
+    /// Runs the writing thread. It saves parts that a stop or a failure leaves incomplete.
     pub(super) fn write(&self, from_encode: &Receiver<Step>) -> Result<()> {
         let mut part = None;
         let mut incomplete = None; // the shard that lacks documents
@@ -38,26 +37,26 @@ impl Pipeline<'_> {
                 Step::Batch(batch) => {
                     let part = match &mut part {
                         Some(part) => part,
-                        none => none.insert(self.begin(batch.shard, batch.index)?),
+                        none => none.insert(self.begin_part(batch.shard, batch.index)?),
                     };
                     if !part.append(&batch, self.context.config.parts.embeddings)? {
                         incomplete = Some(batch.shard);
                     }
                 }
                 Step::PartEnd(end) if incomplete == Some(end.shard) => {
-                    part.take().map_or(Ok(()), |part| self.save(part))?;
+                    part.take().map_or(Ok(()), |part| self.save_part(part))?;
                 }
                 Step::ShardEnd { shard } if incomplete == Some(shard) => {}
                 // A stop, or another stream has failed, which reports the error.
                 Step::Failed { error: Error::Stopped, .. } => {}
                 Step::PartEnd(end) => {
-                    let begin = || self.begin(end.shard, end.index);
-                    self.finish(part.take().map_or_else(begin, Ok)?, &end)?;
+                    let begin = || self.begin_part(end.shard, end.index);
+                    self.finish_part(part.take().map_or_else(begin, Ok)?, &end)?;
                 }
                 Step::ShardEnd { shard } => {
                     lock(&self.failures).attempted += 1;
                     self.claims.check(shard)?;
-                    self.mark_done(&self.shards[shard])?;
+                    self.mark_shard(&self.shards[shard])?;
                     self.claims.release(shard)?;
                 }
                 Step::Failed { shard: None, error } => return Err(error),
@@ -71,10 +70,11 @@ impl Pipeline<'_> {
                 }
             }
         }
-        part.map_or(Ok(()), |part| self.save(part))
+        part.map_or(Ok(()), |part| self.save_part(part))
     }
 
-    fn begin(&self, shard: usize, index: usize) -> Result<OpenPart> {
+    /// Opens the file of a part for writing.
+    fn begin_part(&self, shard: usize, index: usize) -> Result<OpenPart> {
         let Context { run, config, .. } = self.context;
         let path = run.embeddings_part(&self.shards[shard], index);
         let writer = EmbeddingWriter::create(&path, config.parts.embeddings, config.parts.zstd)?;
@@ -84,7 +84,7 @@ impl Pipeline<'_> {
 
     /// Saves the encoded documents of `part` for the process that continues. The file has the
     /// part's name, but no marker of a finished part.
-    fn save(&self, part: OpenPart) -> Result<()> {
+    fn save_part(&self, part: OpenPart) -> Result<()> {
         // Embeddings from the input are read from there again.
         if part.rows == 0 || self.model.is_none() {
             return Ok(());
@@ -99,7 +99,8 @@ impl Pipeline<'_> {
         Ok(())
     }
 
-    fn finish(&self, part: OpenPart, end: &PartEnd) -> Result<()> {
+    /// Writes the file of `part`, its rejects and its marker, and warns of lacking embeddings.
+    fn finish_part(&self, part: OpenPart, end: &PartEnd) -> Result<()> {
         let run = self.context.run;
         let shard = &self.shards[end.shard];
         self.claims.check(end.shard)?;
@@ -128,7 +129,8 @@ impl Pipeline<'_> {
         run.mark_part(shard, end.index, &marker)
     }
 
-    fn mark_done(&self, shard: &Shard) -> Result<()> {
+    /// Marks `shard` as done, from the markers of its parts.
+    fn mark_shard(&self, shard: &Shard) -> Result<()> {
         let run = self.context.run;
         let parts = run.part_markers(shard)?;
         if parts.is_empty() {
@@ -147,13 +149,13 @@ impl Pipeline<'_> {
 }
 
 impl OpenPart {
-    /// Appends the encoded documents of `batch`, whose values are stored as `dtype`; returns true
-    /// if all documents of the batch are encoded.
+    /// Appends the encoded documents of `batch`, stored as `dtype`; returns true if all of them
+    /// are.
     fn append(&mut self, batch: &ChunkBatch, dtype: EmbeddingDtype) -> Result<bool> {
         let documents = &batch.rows.documents;
         let _span = tracing::trace_span!("write", documents = documents.len()).entered();
         for i in 0..documents.len() {
-            if !batch.is_encoded(i) {
+            if !batch.has_embeddings(i) {
                 continue;
             }
             self.rows += 1;

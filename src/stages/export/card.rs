@@ -1,5 +1,4 @@
-//! The card of an export, for a hub. Facts come from the run; what a run cannot know comes from
-//! `[card]`, or stays a to-do.
+//! The card of an export, for a hub. What the run cannot know comes from `[card]`, or is a to-do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -13,12 +12,11 @@ use polysift_base::error::Result;
 use polysift_base::io::{FileStamp, is_url};
 use polysift_base::language::{language_name, language_tag};
 use polysift_config::{CardConfig, FixedThreshold, HeadConfig, RunConfig};
-use polysift_corpus::embedded::all_done;
-use polysift_corpus::frozen::FrozenEmbeddings;
+use polysift_corpus::embedded::require_done;
 use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::{REPORTS, filter_report, filter_settings};
-use polysift_corpus::{Context, Embedded};
+use polysift_corpus::{Context, Embedded, FrozenEmbeddings};
 use polysift_data::export::EMBEDDINGS;
 use polysift_data::input::row_values;
 use polysift_runs::run::{DocumentAmount, PartFile, Stage};
@@ -52,7 +50,7 @@ impl StoredExport {
     /// Reads the files from the markers of the shards `names`.
     fn open(context: Context<'_>, names: &[String]) -> Result<Self> {
         let run = context.run;
-        all_done(run, Stage::Export, names, "exported")?;
+        require_done(run, Stage::Export, names, "exported")?;
         let folder = format!("{}/", run.relative(&place_of(context).join("export")));
         let below = if context.config.export.is_to_hub() { "export/" } else { "" };
         let all = Subset::default();
@@ -88,7 +86,7 @@ impl StoredExport {
     /// Lists the subsets that a hub offers: one per folder if each folder is named like its only
     /// language, else all files together, named like their language if there is only one. Those
     /// without documents are left out, as `datasets` does not load them.
-    fn configs(&self) -> Vec<Value> {
+    fn list_configs(&self) -> Vec<Value> {
         let is_of = |(folder, subset): (&String, &Subset)| {
             !folder.is_empty() && subset.languages.keys().all(|language| language == folder)
         };
@@ -149,17 +147,17 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         "disk_bytes": export.all.disk_bytes,
         "documents_read": read.values().sum::<u64>(),
         "size_category": size_category(total.documents),
-        "configs": export.configs(),
+        "configs": export.list_configs(),
         "languages": languages,
         "language_tags": tags,
-        "encoder": encoder(context)?,
-        "heads": heads(context)?,
+        "encoder": describe_encoder(context)?,
+        "heads": list_heads(context)?,
         "selection": config.selection,
-        "thresholds": selections.iter().flat_map(|(language, s)| thresholds(language, s)).collect::<Vec<_>>(),
-        "filters": filters(context)?,
+        "thresholds": selections.iter().flat_map(|(language, s)| list_thresholds(language, s)).collect::<Vec<_>>(),
+        "filters": list_filters(context)?,
         "pii": config.pii.as_ref().map(|pii| json!(pii)),
-        "columns": columns(config),
-        "example": export.first.map(|path| example(path, context)).transpose()?.flatten(),
+        "columns": list_columns(config),
+        "example": export.first.map(|path| read_example(path, context)).transpose()?.flatten(),
     });
     if config.pii.is_some() {
         let report: Option<Value> =
@@ -169,6 +167,7 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
     Ok(facts)
 }
 
+/// Writes the card at the place of the export and returns its entry in a marker.
 pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
     let settings = &context.config.card;
     let card = render_card(settings, Some(&card_facts(context, settings)?))?;
@@ -180,7 +179,7 @@ pub(super) fn write_card(context: Context<'_>) -> Result<PartFile> {
 }
 
 /// Describes how the embeddings were made; null without embeddings.
-fn encoder(context: Context<'_>) -> Result<Value> {
+fn describe_encoder(context: Context<'_>) -> Result<Value> {
     let Context { config, run, .. } = context;
     if !config.has_embeddings() {
         return Ok(Value::Null);
@@ -192,7 +191,7 @@ fn encoder(context: Context<'_>) -> Result<Value> {
 }
 
 /// Lists the heads, with the digests of their files by language.
-fn heads(context: Context<'_>) -> Result<Vec<Value>> {
+fn list_heads(context: Context<'_>) -> Result<Vec<Value>> {
     let frozen = context.run.frozen_settings(Stage::Score)?.unwrap_or_default();
     let retention = retention_heads(context.config);
     let head = |(name, head): (&String, &HeadConfig)| {
@@ -213,7 +212,7 @@ fn heads(context: Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// Lists the thresholds of a language with what they keep in each of their selections.
-fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
+fn list_thresholds(language: &str, selection: &Selection) -> Vec<Value> {
     let mut rows = Vec::new();
     for report in &selection.thresholds {
         let threshold = &report.threshold;
@@ -245,7 +244,7 @@ fn thresholds(language: &str, selection: &Selection) -> Vec<Value> {
 }
 
 /// Lists the filters with their counts, and the digests of their lists.
-fn filters(context: Context<'_>) -> Result<Vec<Value>> {
+fn list_filters(context: Context<'_>) -> Result<Vec<Value>> {
     let (run, lists) = (context.run, filter_settings(context.run)?);
     let mut filters = Vec::new();
     for (name, filter) in &context.config.filters {
@@ -266,7 +265,7 @@ fn filters(context: Context<'_>) -> Result<Vec<Value>> {
 }
 
 /// Lists the columns that the export adds to those of the input.
-fn columns(config: &RunConfig) -> Vec<Value> {
+fn list_columns(config: &RunConfig) -> Vec<Value> {
     let meaning = "a vector for each chunk of the text";
     let vectors = spec(config).embeddings.map(|_| (EMBEDDINGS, "list of lists of floats", meaning));
     let new = new_columns(config);
@@ -284,7 +283,7 @@ fn columns(config: &RunConfig) -> Vec<Value> {
 }
 
 /// Reads the first row of the file `path`, with texts and nested values shortened.
-fn example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
+fn read_example(path: PathBuf, context: Context<'_>) -> Result<Option<Value>> {
     let row = row_values(&[path], 1, None, false, context.stop)?.into_iter().next();
     Ok(row.map(|mut row| {
         let mut columns = row["columns"].take();

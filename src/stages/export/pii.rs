@@ -38,6 +38,7 @@ pub(super) fn add(counts: &mut PiiCounts, other: PiiCounts) {
     }
 }
 
+/// Replaces PII in the texts of a shard, and collects its counts and the rows of the audit.
 pub(super) struct ShardRedactor {
     config: PiiConfig,
     pub(super) counts: PiiCounts,

@@ -102,6 +102,7 @@ pub(super) fn new_columns(config: &RunConfig) -> Vec<(String, DataType, String)>
     columns
 }
 
+/// Returns the columns and layout of exported files.
 pub(super) fn spec(config: &RunConfig) -> ExportSpec {
     let (export, new) = (&config.export, new_columns(config).into_iter());
     let cuts = config.filters.values().any(|filter| filter.action == FilterAction::Cut);

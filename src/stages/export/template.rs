@@ -36,6 +36,7 @@ pub fn render_card(settings: &CardConfig, facts: Option<&serde_json::Value>) -> 
     })
 }
 
+/// Renders `text`, from the file `origin`, with `facts`; without facts, only parses it.
 fn render(origin: &str, text: &str, facts: Option<&serde_json::Value>) -> Result<String, Error> {
     let mut environment = Environment::new();
     let mut syntax = SyntaxConfig::builder();

@@ -36,10 +36,12 @@ pub(super) struct RunScores<'a> {
 }
 
 impl<'a> RunScores<'a> {
+    /// Returns the shards with their indices in the plan.
     pub(super) fn shards(&self) -> Vec<(u64, &'a Shard)> {
         (0u64..).zip(&self.embedded.plan.shards).collect()
     }
 
+    /// Returns true if `threshold` is over scores that depend on the encoder.
     fn is_encoded(&self, threshold: &Threshold) -> bool {
         threshold.head.is_some_and(|head| self.heads.is_encoded(self.rows.heads[head]))
     }
@@ -61,8 +63,7 @@ impl<'a> RunScores<'a> {
         Some(self.context.config.selection.refine_risk).filter(|risk| *risk > 0.0)
     }
 
-    /// Calls `visit` with every row of `shard`, at index `place` of the plan, that the thresholds
-    /// are computed over.
+    /// Calls `visit` with the rows of `shard`, at index `place` of the plan, that thresholds count.
     fn for_each_row(
         &self,
         place: u64,
@@ -77,8 +78,8 @@ impl<'a> RunScores<'a> {
         })
     }
 
-    /// Computes the thresholds over the scores with those of the first `rounds` rounds in place,
-    /// and the margins around them.
+    /// Computes the thresholds over scores with those of the first `rounds` rounds, and the
+    /// margins.
     pub(super) fn near_thresholds(&self, rounds: usize) -> Result<BTreeMap<String, Near>> {
         let RunScores { context, embedded, .. } = *self;
         let rescored = |shard: &Shard| self.scored_again(0..rounds, shard);
@@ -184,6 +185,7 @@ impl<'a> RunScores<'a> {
         self.fold_rows(Some(&(0..rounds)), Default::default, visit, merge)
     }
 
+    /// Returns the differences of the documents that `rounds` scored again, by language and head.
     fn differences(&self, rounds: Range<usize>) -> Result<BTreeMap<String, Vec<Differences>>> {
         let none = || vec![Differences::default(); self.rows.heads.len()];
         let visit = |seen: &mut Vec<Differences>,
@@ -233,7 +235,7 @@ impl<'a> RunScores<'a> {
     /// Returns the documents of `shard`, at index `place` of the plan, that are in the `sample` or
     /// `near` a threshold, unless one of the first `rounds` rounds scored them; and by head of the
     /// run their stored scores, which only heads of rows keep.
-    pub(super) fn chosen(
+    pub(super) fn choose_documents(
         &self,
         rounds: usize,
         (place, shard): (u64, &Shard),
@@ -260,6 +262,7 @@ impl<'a> RunScores<'a> {
         Ok((documents.finish(), stored))
     }
 
+    /// Reads the scores of `rounds` for `shard`; [`Error::Corrupt`] if two heads have other rows.
     pub(super) fn scored_again(&self, rounds: Range<usize>, shard: &Shard) -> Result<Rescored> {
         let run = self.context.run;
         let mut scored = Rescored::new();
@@ -293,8 +296,7 @@ pub(super) struct Near {
     freedom: f64,
     /// The margins, in scales.
     reach: f64,
-    /// Expected number of documents beyond the margins that f32 treats differently; `None` if
-    /// the margins are the widest.
+    /// Expected documents beyond the margins that f32 treats differently; `None` at a risk of 0.
     pub(super) expected: Option<f64>,
 }
 

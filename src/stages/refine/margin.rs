@@ -1,5 +1,4 @@
-//! Computes margins around thresholds from the differences that were seen: beyond a margin, f32 is
-//! expected to treat documents alike.
+//! Margins around thresholds from the differences seen: beyond one, f32 should decide alike.
 
 use polysift_base::metrics::{chi_square_low, partition_point, student_tail};
 use polysift_config::REFINE_SAFETY;
@@ -27,6 +26,7 @@ pub(super) struct Differences {
 }
 
 impl Differences {
+    /// Adds a document by its `logit` of the run and its `exact` one in f32.
     pub(super) fn add(&mut self, logit: f32, exact: Option<f32>) {
         self.documents += 1;
         // Documents that the run could not score are scored in f32 whatever the margin is.
@@ -52,8 +52,7 @@ impl Differences {
         self.fourths += other.fourths;
     }
 
-    /// Returns the distribution of the differences; `is_bound` takes the upper 95% confidence limit
-    /// of its scale, else the scale is the estimate.
+    /// Returns the distribution of the differences; its scale is an upper 95% limit if `is_bound`.
     fn spread(&self, is_bound: bool) -> Spread {
         let n = self.numbers as f64;
         if self.numbers == 0 || !self.squares.is_finite() {
@@ -77,8 +76,7 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Returns the distribution that the margin is made from: the wider one of all documents and of
-    /// those near thresholds.
+    /// Returns the distribution for the margin: the wider one of all documents and of near ones.
     pub(super) fn spread(&self) -> Spread {
         // Before any document near a threshold is known, a small sample must not overestimate.
         let all = self.all.spread(self.near.documents > 0);
@@ -89,8 +87,7 @@ impl Seen {
         Spread { scale: all.scale.max(near.scale), freedom: all.freedom.min(near.freedom) }
     }
 
-    /// Returns the margin that is exact unless a difference exceeds it; infinite, for all
-    /// documents, if no difference is known.
+    /// Returns the margin that is exact unless a difference exceeds it; infinite if none is known.
     pub(super) fn widest(&self) -> f64 {
         self.all.largest.map_or(f64::INFINITY, |largest| REFINE_SAFETY * largest)
     }
@@ -145,6 +142,7 @@ impl Distances {
     }
 }
 
+/// Returns the distance of `step` in scales.
 fn distance(step: usize) -> f64 {
     (step as f64 / f64::from(STEPS_PER_DOUBLING)).exp2()
 }

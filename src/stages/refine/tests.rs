@@ -366,7 +366,8 @@ impl Noisy {
         let sample = scores.sample()?;
         let mut ordinals = Vec::new();
         for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let documents = scores.chosen(0, (place, shard), &sample, &BTreeMap::new())?.0;
+            let documents =
+                scores.choose_documents(0, (place, shard), &sample, &BTreeMap::new())?.0;
             ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
         }
         assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
