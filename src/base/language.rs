@@ -29,7 +29,8 @@ pub fn language_name(code: &str) -> Option<&'static str> {
     Some(find_language(code)?.to_name())
 }
 
-/// Returns the ISO 639-1 code, as hubs tag languages, or else the ISO 639-3 code, of a known code.
+/// Returns the ISO 639-1 code of a language, as hubs tag it, else its ISO 639-3 code; `None` if ISO
+/// 639 lacks `code`.
 pub fn language_tag(code: &str) -> Option<&'static str> {
     let language = find_language(code)?;
     let alias = STANDARD_FORMS.iter().find(|(form, _)| *form == language.to_639_3());

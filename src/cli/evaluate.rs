@@ -273,7 +273,7 @@ fn head_name_of(path: &Path) -> String {
     name.replace(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != '-', "_")
 }
 
-/// Returns the heads to evaluate: those given as arguments, else those of `--head`, else all.
+/// Returns the heads to evaluate: the arguments, else the heads of `--head`, else all heads.
 /// Without a run, a head that only a run can provide is an error.
 fn choose_heads(
     args: &EvaluateArgs,

@@ -85,7 +85,7 @@ pub(crate) fn run(args: &InitArgs, stop: &Stop, quiet: bool) -> Result<()> {
     }
     let base = out.parent().unwrap_or(&out);
     let mut groups = group_files(find_files(&args.folder, base)?, base, stop)?;
-    // One text column serves all files: that of the largest group of documents.
+    // One text column serves all files: the column of the largest group of documents.
     let documents = groups.iter().filter(|group| group.labels.is_empty());
     let largest = documents.max_by(|a, b| a.bytes().total_cmp(&b.bytes()));
     let Some(text) = largest.map(|group| group.text.clone()) else {

@@ -46,7 +46,8 @@ impl StageProgress {
 
     /// Returns the share of the stage that is done, by input bytes if known, else by units.
     fn share(&self) -> Option<f64> {
-        let (done, total) = self.input.or(self.total.map(|total| (self.done, total)))?;
+        let of_input = self.input.filter(|(_, total)| *total > 0);
+        let (done, total) = of_input.or(self.total.map(|total| (self.done, total)))?;
         (total > 0).then(|| (done as f64 / total as f64).min(1.0))
     }
 
@@ -171,7 +172,7 @@ impl Display {
 
     /// Runs a stage and, if it succeeds, adds its usage to the usages.
     pub(crate) fn measure(&self, stage: Stage, run: impl FnOnce() -> Result<()>) -> Result<()> {
-        // Resets the peak; if the system refuses, that of the whole process stays.
+        // Resets the peak; if the system refuses, the peak of the whole process stays.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
         let began = Instant::now();
         let _span = tracing::trace_span!("stage", name = stage.name()).entered();

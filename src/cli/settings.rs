@@ -378,7 +378,8 @@ fn make_key_absolute(table: &mut Table, key: &str, base: &Path) {
     }
 }
 
-/// Makes the paths in a value, or those at the key `rest`, absolute if the check will accept them.
+/// Joins the relative paths in `value`, or at the dotted key `rest` below it, to `base`. URLs stay,
+/// and so do empty paths and `~`, which [`RunConfig::check`] refuses.
 fn make_value_absolute(value: &mut Value, rest: &str, base: &Path) {
     match value {
         Value::String(path) if path.is_empty() || path.split('/').next() == Some("~") => {}

@@ -163,7 +163,8 @@ impl FastTextConfig {
 const LABEL: &str = "has to be `__label__` with a name after it, or a label of a model that is \
                      loaded, without white space";
 
-/// Returns true if `label` has a name, behind the usual prefix if it `is_trained`.
+/// Returns true if `label` has a name, behind the usual prefix if it `is_trained`, and neither
+/// white space nor NUL.
 fn is_label(label: &str, is_trained: bool) -> bool {
     let rest =
         if is_trained { label.strip_prefix(LABEL_PREFIX).unwrap_or_default() } else { label };

@@ -262,7 +262,7 @@ pub struct HeadConfig {
     /// columns `text` and `label`. `{lang}` stands for the language.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub train: Vec<String>,
-    /// Negatives that are drawn from the corpus, beside those of `train`.
+    /// Negatives that are drawn from the corpus, beside the negatives in `train`.
     pub negatives: Option<Negatives>,
     /// Languages that one head learns from and serves. Several languages have equal weight.
     #[serde(skip_serializing_if = "is_default")]
@@ -343,7 +343,7 @@ impl HeadConfig {
         })
     }
 
-    /// Returns the kept side; by default that of the preset, or low scores for random heads.
+    /// Returns the kept side; by default the preset's, or low scores for random heads.
     pub fn keep(&self, name: &str) -> Keep {
         self.keep.unwrap_or(match (self.kind, self.preset(name)) {
             (HeadKind::Random, _) | (_, Preset::Toxicity) => Keep::Below,

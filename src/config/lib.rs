@@ -228,7 +228,8 @@ impl RunConfig {
         self.thresholds_or(language, UNSCORED_LANGUAGE)
     }
 
-    /// Returns thresholds key by key from the table `language`, else from the table `other`.
+    /// Returns retention, removal, threshold and budget, each whole from the table `language`, else
+    /// from the table `other`; sorts rates and removes repeats.
     fn thresholds_or(&self, language: &str, other: &str) -> LanguageThresholds {
         let tables = [self.languages.get(language), self.languages.get(other)];
         let tables = || tables.into_iter().flatten();
@@ -409,8 +410,8 @@ impl RunConfig {
         Err(Error::config("selection.refine", reason))
     }
 
-    /// Checks `selection.weight` and the names of `[languages.*]`, and that heads with thresholds are
-    /// defined, and once in `order` unless it is empty.
+    /// Checks `selection.weight` and the names of `[languages.*]`, and that heads with thresholds
+    /// are defined, and once in `order` unless it is empty.
     fn check_thresholds(&self) -> Result<()> {
         if self.selection.weight == Weight::Tokens && !self.embeds_texts() {
             return Err(Error::config(

@@ -64,7 +64,7 @@ pub struct TrainingConfig {
     /// peak of the schedule. Default: 0.001; 0.0003 in published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub learning_rate: Option<f64>,
-    /// Weight decay of AdamW. Default: the one of 0.01, 1 and 10 with the lowest validation loss;
+    /// Weight decay of AdamW. Default: 0.01, 1 or 10, whichever has the lowest validation loss;
     /// 0.01 in published mode.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight_decay: Option<f64>,
@@ -88,9 +88,9 @@ impl TrainingConfig {
     pub(super) const MIN_EPOCHS: usize = 6;
 }
 
-/// The table `[heads.NAME.negatives]` draws negatives from the documents of the run: a uniform sample
-/// that the seed determines, of distinct texts, none of which is a sample. A head that learns from
-/// several languages draws equally many of each.
+/// The table `[heads.NAME.negatives]` draws negatives from the documents of the run: a uniform
+/// sample that the seed determines, of distinct texts, none of which is a sample. A head that
+/// learns from several languages draws equally many of each.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Negatives {
@@ -100,8 +100,8 @@ pub struct Negatives {
     /// first head draws from the whole corpus. For heads on embeddings. Default: the whole corpus.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quantiles: Option<[f64; 2]>,
-    /// Number of heads that are trained one after another; each takes its negatives by the scores of
-    /// the one before, and the last one stays. Default: 2 with `quantiles`.
+    /// Number of heads that are trained one after another; each takes its negatives by the scores
+    /// of the one before, and the last one stays. Default: 2 with `quantiles`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rounds: Option<usize>,
 }

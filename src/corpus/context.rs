@@ -66,7 +66,8 @@ impl<'a> Context<'a> {
     }
 
     /// Discards the outputs of a `redo`, freezes what `stage` depends on ([`RunDir::freeze`]) and
-    /// keeps the settings. It is called when everything that the stage needs was found.
+    /// keeps the settings, unless a later stage may still refuse them. It is called when everything
+    /// that the stage needs was found.
     pub fn freeze(&self, stage: Stage, settings: &Value) -> Result<()> {
         self.discard_redone(stage)?;
         self.run.freeze(stage, settings, self.worker, self.stop)?;

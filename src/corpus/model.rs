@@ -64,7 +64,7 @@ pub fn freeze_encoded(
     model: Option<&Model>,
 ) -> Result<()> {
     let begun = FrozenEmbeddings::read(context.run, stage)?.precision();
-    // With `refine`, heads are trained in another precision than that of the embeddings.
+    // With `refine`, the precision of the heads' training differs from the embeddings' precision.
     let embedded = FrozenEmbeddings::read(context.run, Stage::Embed)?.precision();
     let refined = embedded.filter(|_| stage == Stage::Train).and_then(|embedded| {
         Some(refined_precision(embedded)).filter(|refined| *refined != embedded)

@@ -17,8 +17,9 @@ use polysift_heads::head::AnyHead;
 use polysift_runs::run::{RunDir, Stage};
 use polysift_selection::{Selection, Threshold, plan_thresholds, select};
 
-/// Returns the thresholds of `language`, without those of heads that do not serve it.
-fn available_thresholds(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
+/// Returns the thresholds of `language`: the table `_unscored` takes the place of `_default` if no
+/// head that keeps documents serves the language.
+fn thresholds_in_effect(config: &RunConfig, language: &str, heads: &Heads) -> LanguageThresholds {
     config.thresholds_with(language, |name| heads.get(name, language).is_some())
 }
 
@@ -26,7 +27,7 @@ fn available_thresholds(config: &RunConfig, language: &str, heads: &Heads) -> La
 pub fn threshold_settings(context: Context<'_>, heads: &Heads) -> Result<Value> {
     let (config, languages) = (context.config, heads.languages().iter());
     let thresholds: BTreeMap<&String, Value> =
-        languages.map(|l| (l, json!(available_thresholds(config, l, heads)))).collect();
+        languages.map(|l| (l, json!(thresholds_in_effect(config, l, heads)))).collect();
     let mut settings = json!({"thresholds": thresholds, "selection": config.selection});
     if !config.filters.is_empty() {
         settings["filters"] = filter_settings(context.run)?;
@@ -55,7 +56,7 @@ pub fn thresholds_of(
     let available: Vec<_> = (config.heads.keys())
         .map(|name| (name.as_str(), heads.get(name, language).map(AnyHead::spec)))
         .collect();
-    let thresholds = available_thresholds(config, language, heads);
+    let thresholds = thresholds_in_effect(config, language, heads);
     plan_thresholds(language, &thresholds, &available, &config.selection.order)
 }
 

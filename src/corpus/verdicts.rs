@@ -94,7 +94,8 @@ pub fn row_verdicts(context: Context<'_>, shard: &Shard) -> Result<VerdictRows> 
     Ok(VerdictRows::default())
 }
 
-/// Reads the verdicts of all filters on `shard`, of near duplicates `only` of one language or all.
+/// Reads the verdicts of all filters on `shard`; filters that only flag are left out until they
+/// have run. Near duplicates are read of the language `only`, or of all languages.
 pub(crate) fn verdicts_of(
     context: Context<'_>,
     shard: &Shard,

@@ -154,7 +154,8 @@ pub fn build_toxicity(request: &ToxicityRequest, stop: &Stop) -> Result<DatasetC
 /// Class of each text by key; `None` if equal texts have different classes.
 type Classes = HashMap<u128, Option<bool>>;
 
-/// Passes every row of `file` to `each` as a sample, or why to skip it; returns as [`read_table`].
+/// Passes every row of `file` to `each` as a sample, or why to skip it. Returns what
+/// [`read_table`] does.
 fn read_file(
     request: &ToxicityRequest,
     file: &InputFile,

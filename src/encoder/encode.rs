@@ -90,14 +90,15 @@ pub trait Encoder: Send + Sync {
     fn encode(&self, batch: &PackedBatch, embeddings: &mut [f32], stop: &Stop) -> Result<()>;
 }
 
-/// Returns the maximum tokens per batch: those of the encoder, else the setting in `config`.
+/// Returns the maximum tokens per batch: the encoder's maximum, else the setting in `config`.
 pub fn batch_tokens(config: &EncoderConfig, encoder: &dyn Encoder) -> usize {
     encoder.info().batch_tokens.or(config.batch_tokens).unwrap_or(DEFAULT_BATCH_TOKENS)
 }
 
 /// Embeds `chunks` (token ids with special tokens) into `[n, D]` f32, in the given order. Batches
 /// of at most `batch_tokens` hold chunks of similar length; [`EncoderInfo::in_flight`] run at a
-/// time. The calling thread passes the chunks and tokens of each finished batch to `on_batch`.
+/// time. The calling thread passes the numbers of chunks and tokens of each finished batch to
+/// `on_batch`.
 pub fn embed_chunks(
     encoder: &dyn Encoder,
     chunks: &[&[u32]],
@@ -125,8 +126,8 @@ pub fn embed_chunks(
         let mut rows = vec![0.0; group.len() * width];
         encoder.encode(&batch, &mut rows, stop).map(|()| rows)
     };
-    // A CPU computes in the pool of the calling thread. If several threads of a pool waited here for
-    // threads outside the pool, no thread would be left to compute.
+    // A CPU computes in the pool of the calling thread. If several threads of a pool waited here
+    // for threads outside the pool, no thread would be left to compute.
     let is_in_pool = info.batch_tokens.is_none() && rayon::current_thread_index().is_some();
     let in_flight = if is_in_pool { 1 } else { info.in_flight.min(groups.len()) };
     if in_flight > 1 {

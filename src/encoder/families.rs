@@ -64,7 +64,7 @@ struct Config {
     rope_scaling: Option<Map<String, Value>>,
     rope_parameters: Option<Map<String, Value>>,
     global_rope_theta: Option<f64>,
-    /// Null means that of the global layers.
+    /// Null means the value of the global layers.
     local_rope_theta: Option<f64>,
 }
 

@@ -232,7 +232,8 @@ impl SentenceTransformers {
         }
     }
 
-    /// Returns the prompt called `name`, else the default prompt, if any; unknown names are errors.
+    /// Returns the prompt called `name`, or without a name the default one, if any; unknown names
+    /// are errors.
     pub(super) fn prompt(&self, name: Option<&str>) -> Result<Said<String>> {
         let said = self.prompts.as_ref();
         let default = said.and_then(|(said, _)| said.default_prompt_name.as_deref());

@@ -82,8 +82,8 @@ impl MixSchema {
         self.inputs.iter().map(|(_, field)| field.clone()).chain(added)
     }
 
-    /// Converts the columns of `batch` to those of inputs in [`MixSchema::fields`]. Fails if a
-    /// whole number is not exact in a column of fractions.
+    /// Converts the columns of `batch` to the columns of inputs in [`MixSchema::fields`]. Fails if
+    /// a whole number is not exact in a column of fractions.
     pub(super) fn convert(&self, batch: &RecordBatch) -> Result<Vec<ArrayRef>, ArrowError> {
         let column = |(name, field): &(String, Field)| match batch.column_by_name(name) {
             Some(column) => {

@@ -418,7 +418,8 @@ fn split_budget<'l>(
     Ok(pools)
 }
 
-/// Finds where documents, taken in their order, reach `rest` tokens; `None` if they do not.
+/// Finds the document, in order of hash, file and row, with which `near` reaches `rest` tokens, and
+/// how many of its copies that takes; `None` if all are too few. `rest` is without earlier bins.
 fn find_rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) -> Option<RestEnd> {
     near.sort_unstable_by_key(|(order, _)| *order);
     for (last, document) in near {

@@ -7,7 +7,7 @@
 //!                                          sorted by hash ──▶ part-00003.parquet
 //! ```
 //!
-//! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with that of the id. One
+//! Copy `i` of a document has the hash xxh3-64 of `i` as 8 bytes, seeded with the id's hash. One
 //! hash, modulo the number of files, is the file, and another is the place in it; equal ones go by
 //! file, row and copy. So bytes depend on the draw, not on how processes share work or are stopped.
 

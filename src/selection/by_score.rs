@@ -95,7 +95,8 @@ impl QuantileSample {
     }
 }
 
-/// Returns the bound at the quantile of the ascending `scores` for `rate`, which must be finite.
+/// Returns the bound at the quantile of the ascending `scores` for `rate`; [`Error::Config`] if
+/// that quantile is not finite.
 fn quantile_bound(scores: &[f32], threshold: &Threshold, rate: Rate) -> Result<Bound> {
     // `q` is the share of the scores, counted from the lowest, that lies below the threshold.
     let is_removal = matches!(threshold.kind, ThresholdKind::Remove(_));

@@ -110,7 +110,7 @@ impl KeyCounts {
 
     /// Returns the largest score of a cell (zeros unsigned); `None` if scores are not kept.
     pub(super) fn score(&self, digit: usize) -> Option<f32> {
-        self.scores.get(digit).map(|score| score + 0.0) // zeros unsigned
+        self.scores.get(digit).map(|score| score + 0.0)
     }
 
     /// Returns true if `needed` of the cell's weight means all of its documents. This holds for a

@@ -82,7 +82,7 @@ pub(crate) fn check_export(config: &RunConfig, shards: &[Shard]) -> Result<()> {
     Ok(())
 }
 
-/// Returns [`Error::Config`] if an export from `root` would be in it or over its input files.
+/// Returns [`Error::Config`] if `export.to` is in `root`, or an export would be over an input file.
 pub(crate) fn check_place(config: &RunConfig, root: &Path, shards: &[Shard]) -> Result<()> {
     let canonical = |path: &Path| {
         let is_url = is_url(&path.to_string_lossy());
@@ -237,7 +237,7 @@ struct Group {
     rows: Vec<RedactedRow>,
     /// Embeddings of the rows, without the documents.
     embeddings: EmbeddingRows,
-    /// By new column, those of numbers and those of texts.
+    /// By new column: the columns of numbers, and the columns of texts.
     numbers: Vec<Vec<Option<f64>>>,
     texts: Vec<Vec<Option<String>>>,
 }

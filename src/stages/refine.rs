@@ -7,7 +7,7 @@
 //!    │                          ▼
 //!    ├──thresholds over mixed scores, margins──▶ rounds 01, 02 ... until nothing near one is left
 //!    ▼
-//!  refined/<head>/<shard>/part: the scores with those of all rounds in their place
+//!  refined/<head>/<shard>/part: the scores, replaced where a round computed others
 //! ```
 //!
 //! # What is guaranteed
@@ -23,20 +23,20 @@
 //! With `selection.refine_risk` r, the margin is as narrow as the differences allow: documents
 //! beyond it that a threshold treats wrongly number at most r · n on average, where n is the number
 //! of documents on the smaller side of a threshold (the mean over the thresholds and rates of the
-//! language). Differences are taken to follow Student's distribution, with the variance and kurtosis
-//! of all documents scored both ways (an upper 95% limit of the variance; kurtosis above that of a
-//! normal distribution only if it exceeds its standard error), or of those near thresholds,
-//! whichever is wider. A sum over the distances of all documents to their nearest threshold then
-//! gives the margin; with several heads, their scales grow together. On real texts the differences
-//! of int8 and bf16 near a threshold have a kurtosis of 2.5 to 3.7
+//! language). Differences are taken to follow Student's distribution, with the variance and
+//! kurtosis of all documents scored both ways (an upper 95% limit of the variance; kurtosis above
+//! that of a normal distribution only if it exceeds its standard error), or of those near
+//! thresholds, whichever is wider. A sum over the distances of all documents to their nearest
+//! threshold then gives the margin; with several heads, their scales grow together. On real texts
+//! the differences of int8 and bf16 near a threshold have a kurtosis of 2.5 to 3.7
 //! (`benches/runs/2026-11-27-refine.md`); with tails as heavy as Student's with 3 degrees of
 //! freedom, the risk is exceeded threefold. The report tells how many documents changed sides, and
 //! how near to the margin the farthest one of them was.
 //!
 //! With a risk of 0 the margin is [`REFINE_SAFETY`](polysift_config::REFINE_SAFETY) times the
 //! largest difference of *all* documents scored both ways; a larger difference in a round widens
-//! the next margin. With 95% confidence, at most 3 in n documents exceed the largest difference of n
-//! sampled ones at all; to be selected wrongly, one must exceed it `REFINE_SAFETY`-fold. If
+//! the next margin. With 95% confidence, at most 3 in n documents exceed the largest difference of
+//! n sampled ones at all; to be selected wrongly, one must exceed it `REFINE_SAFETY`-fold. If
 //! differences fall off exponentially, about n^-`REFINE_SAFETY` of the documents within one mean
 //! difference of a threshold are selected wrongly: with n = 4,096 less than one in 10^7 of them.
 //!
@@ -168,8 +168,9 @@ impl RunScores<'_> {
         Ok(total)
     }
 
-    /// Scores `documents` of `shard` in f32 with every head and writes them as part of `round`.
-    /// Heads of rows have their scores in `scored`.
+    /// Scores `documents` of `shard` again, precisely, with every head, and writes them as part of
+    /// `round`; returns the marker for the caller to write. `scored` holds, by head, the stored
+    /// scores of heads that read neither text nor embeddings, and nothing for other heads.
     fn score_again(
         &self,
         round: usize,

@@ -21,7 +21,8 @@ impl Bpe {
         self.encode_stretch(&text[start..], first, scratch)
     }
 
-    /// Appends the ids of a stretch that begins with `first`, from the cache if it is longer.
+    /// Appends the ids of a stretch that begins with `first`, from the cache if it is longer than
+    /// `first`.
     #[inline]
     fn encode_stretch(&self, stretch: &str, first: char, scratch: &mut WordScratch) -> Flow {
         let WordScratch { ids, cache, symbols, .. } = &mut *scratch;

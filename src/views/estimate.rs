@@ -20,7 +20,7 @@ use polysift_runs::run::{Plan, Shard};
 const SAMPLE_FILES: usize = 8;
 const SAMPLE_ROWS: usize = 128;
 const SAMPLE_SECS: f64 = 3.0;
-/// Rows are counted in this many bytes at the beginning of a file of JSON lines, as it is stored. A
+/// Rows are counted in this many stored bytes at the beginning of a file of JSON lines. A
 /// reader buffers far fewer bytes, so its position tells how many bytes the rows take.
 const COUNTED_BYTES: u64 = 4 << 20;
 /// Bytes on disk of a score: logit and score uncompressed, ids compressed to about half.

@@ -174,7 +174,7 @@ pub(crate) fn to_bf16(isa: Isa, values: &[f32], halves: &mut [u16]) {
 }
 
 vectorized! {
-    /// Rounds to bf16 without an instruction for it; small numbers stay.
+    /// Rounds to bf16 without an instruction for it; numbers below 2^-126 do not become 0.
     fn to_bf16_by_integers(values: &[f32], halves: &mut [u16]) {
         for (half, &value) in halves.iter_mut().zip(values) {
             *half = bf16_bits(value) as u16;

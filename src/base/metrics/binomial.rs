@@ -97,7 +97,8 @@ pub fn bisect(ends: [f64; 2], steps: u32, is_first: impl Fn(f64) -> bool) -> f64
 }
 
 /// Returns the 95% confidence interval of a share with `successes` of `trials`, if any.
-/// Source: C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits, 1934.
+/// Source: C. J. Clopper, E. S. Pearson: The use of confidence or fiducial limits
+/// illustrated in the case of the binomial, 1934.
 pub fn proportion_interval(successes: usize, trials: usize) -> Option<[f64; 2]> {
     (trials > 0).then(|| share_interval(successes as f64 / trials as f64, trials as f64))
 }

@@ -82,7 +82,8 @@ impl Confusion {
     }
 }
 
-/// Metrics of how well scores separate the labels, if those above 0.5 are called positive.
+/// Metrics of how well scores separate the labels, if scores above 0.5 count as positive. An
+/// undefined metric is `None`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize, Default)]
 pub struct Metrics {
     /// Documents with a score.

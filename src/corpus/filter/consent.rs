@@ -312,7 +312,8 @@ fn robots_columns() -> [ColumnRequest; 4] {
     ]
 }
 
-/// Parses a time: a number (then true), or a year, month, date or time in microseconds since 1970.
+/// Parses a time: four digits are a year; another number is returned as it is, with true; a year,
+/// month, date or time becomes microseconds since 1970 (UTC without a zone).
 fn parse_time(text: &str) -> Result<(f64, bool), String> {
     let is_year = text.len() == "2025".len() && text.bytes().all(|byte| byte.is_ascii_digit());
     let number = text.parse().ok().filter(|number: &f64| number.is_finite() && !is_year);

@@ -145,7 +145,7 @@ pub trait Filter: Debug + Send + Sync {
     }
 }
 
-/// Judges documents in parallel, those of each language with what `judge_of` returns for it.
+/// Judges documents in parallel, each with the function that `judge_of` returns for its language.
 pub(super) fn judge_by_language<J: Fn(&FilteredDocument<'_>) -> Verdict + Sync + Send>(
     documents: &[FilteredDocument<'_>],
     judge_of: impl Fn(&str) -> Result<J>,

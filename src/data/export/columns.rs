@@ -49,7 +49,7 @@ pub struct ExportSpec {
     /// Names and types of the other new columns, in this order: scores and rates (float64), the
     /// identified language and what flagging filters write (utf8), and [`PII_COUNT`] (int32).
     pub new_columns: Vec<(String, DataType)>,
-    /// Whether other texts replace those of the input.
+    /// Whether other texts replace the input's texts.
     pub replaces_texts: bool,
 }
 

@@ -114,8 +114,8 @@ impl ExportWriter {
         Ok(writer)
     }
 
-    /// Adds the rows of `batch`, which has no dictionaries. Parquet must store columns of its types
-    /// as those of the schema; otherwise the end of the row group is an error.
+    /// Adds the rows of `batch`, which has no dictionaries. Parquet must store its columns as it
+    /// stores the schema's; otherwise the end of the row group is an error.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let file_bytes = self.options.max_file_bytes.unwrap_or(u64::MAX);
         let slice_bytes = (file_bytes / SLICES_PER_FILE).min(SLICE_BYTES);

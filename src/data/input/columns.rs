@@ -242,7 +242,8 @@ pub(super) fn split_at_dots(name: &str) -> impl Iterator<Item = (&str, &str)> {
 }
 
 impl InputColumn {
-    /// Finds the column `name` by the rule of this module.
+    /// Finds the column `name`, else the value at the dotted path `name`, else the field `name` of
+    /// the struct `metadata`.
     pub(crate) fn find(fields: &Fields, name: &str) -> Option<Self> {
         let nested = || {
             let (_, outer) = fields.find(METADATA).filter(|_| !name.contains('.'))?;

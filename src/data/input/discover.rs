@@ -64,7 +64,8 @@ pub(super) fn sort_named(files: impl Iterator<Item = Result<InputFile>>) -> Resu
     Ok(files)
 }
 
-/// Returns the files that `patterns` name, with unique names; in directories only what it `takes`.
+/// Returns the files that `patterns` name, each once and with a unique name; in directories only
+/// what it `takes`.
 fn find(
     patterns: &[String],
     base: &Path,

@@ -226,7 +226,8 @@ impl DocumentReader {
     }
 }
 
-/// Opens a reader of `columns`. The first, or a line, may have up to `max_bytes`, except in CSV.
+/// Opens a reader of `columns`. `max_bytes` limits the first column in Parquet, and a line in JSON
+/// lines; CSV has no limit here.
 pub(super) fn open(
     file: &InputFile,
     columns: Vec<ColumnRequest>,

@@ -170,7 +170,8 @@ impl JsonShape {
         }
     }
 
-    /// Converts the values of a column, all observed, to [`JsonShape::data_type`], else texts.
+    /// Converts the values of a column, all observed, to [`JsonShape::data_type`]; values of an
+    /// unknown type become texts.
     pub(super) fn array(&self, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
         let values: Vec<_> =
             values.iter().map(|json| json.filter(|json| json.value != JsonValue::Null)).collect();
@@ -242,7 +243,8 @@ impl JsonColumns {
     }
 }
 
-/// Applies `convert` to all values but null; `None` is an error: the file has changed since.
+/// Applies `convert` to all values but null; `None` is an error: the file has changed since its
+/// types were inferred.
 fn convert<'j, 'l, T>(
     values: &'j [Option<&'j Json<'l>>],
     data_type: &DataType,

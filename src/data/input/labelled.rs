@@ -30,7 +30,7 @@ pub struct SampleColumns<'a> {
     pub inclusion_probability: Option<&'a str>,
     /// Column of the source of a text, read if present.
     pub source: Option<&'a str>,
-    /// Column of the language. Without one, the language is that of the file.
+    /// Column of the language. Without one, the file's path names the language.
     pub language: Option<&'a str>,
     /// Columns of scores that heads use, read if present.
     pub scores: Vec<&'a str>,

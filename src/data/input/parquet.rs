@@ -98,7 +98,7 @@ impl ParquetFile {
         let (schema, footer) = guarded(&path, || read_as(dates).or_else(|_| read_as(original)))?;
         let (groups, rows) = choose_groups(&footer, file.rows.as_ref()).ok_or_else(|| {
             let rows = file.rows.clone().unwrap_or_default();
-            Error::corrupt(&path, format!("rows {rows:?} are not those of whole row groups"))
+            Error::corrupt(&path, format!("rows {rows:?} are not whole row groups"))
         })?;
         Ok(Self { path, schema, footer, content, groups, rows })
     }
@@ -135,7 +135,7 @@ impl ParquetFile {
             let batch = failure.replace_error(guarded(&path, || reader.next().transpose()))?;
             let num_rows = batch.as_ref().map_or(0, |batch| batch.num_rows() as u64);
             if num_rows > missing_rows || (batch.is_none() && missing_rows > 0) {
-                return Err(damaged(&path, "the number of rows is not that of the footer"));
+                return Err(damaged(&path, "the number of rows differs from the footer"));
             }
             missing_rows -= num_rows;
             Ok(batch)
@@ -179,7 +179,8 @@ fn int96_as_micros(footer: &ArrowReaderMetadata) -> SchemaRef {
     Arc::new(Schema::new_with_metadata(fields, footer.schema().metadata().clone()))
 }
 
-/// Widens the keys of dictionaries: a row group of the export may have more values than the input.
+/// Widens the keys of dictionaries: a row group of the export may have more values than a row group
+/// of the input.
 fn widen_keys(data_type: &DataType) -> DataType {
     match data_type {
         DataType::Dictionary(_, values) => {
@@ -257,8 +258,8 @@ fn num_rows(group: &RowGroupMetaData) -> u64 {
 
 /// Returns the rows per batch, for about [`BATCH_BYTES`] in the row group of the longest rows.
 fn batch_rows(groups: &[RowGroupMetaData], mask: &ProjectionMask) -> usize {
-    // The bytes as pages hold them, or those of texts if they are more: a dictionary holds a text
-    // that is repeated once. Writers of older versions do not store the latter.
+    // The bytes as pages hold them, or the bytes of the texts if they are more: a dictionary holds
+    // a repeated text once. Writers of older versions do not store the latter.
     let decoded = |column: &ColumnChunkMetaData| {
         column.uncompressed_size().max(column.unencoded_byte_array_data_bytes().unwrap_or(0))
     };

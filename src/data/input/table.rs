@@ -77,7 +77,8 @@ pub fn is_table(name: &str) -> bool {
     format_of(name.rsplit('/').next().unwrap_or_default()).is_some()
 }
 
-/// Returns all tables below `directory`, sorted and named by the path there; skips hidden names.
+/// Returns all tables below `directory`, sorted and named by the path there. Names
+/// that start with `.` or `_` are skipped.
 pub fn table_files(directory: &Path) -> Result<Vec<InputFile>> {
     let found = search(directory, &KeyPattern::default(), &|name| format_of(name).is_some())?;
     sort_named(found.into_iter().map(|file| {

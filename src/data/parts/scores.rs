@@ -177,7 +177,8 @@ impl PartBatch {
         Ok((!all).then(|| (0..self.len()).map(is_present).collect()))
     }
 
-    /// Returns the column `name` of numbers; `None` if they were not counted.
+    /// Returns the integer column `name`; `None` if it has a null, as `num_tokens` of a run that
+    /// did not count tokens.
     pub fn numbers(&self, name: &str) -> Result<Option<&[u64]>> {
         let numbers: &UInt64Array = find_column(&self.batch, name, &self.path)?;
         Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))

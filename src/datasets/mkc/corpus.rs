@@ -56,7 +56,8 @@ impl MkcLanguage<'_> {
         Ok((samples, card))
     }
 
-    /// Offers the documents of a file to `sampler`; the card counts rows that were not offered.
+    /// Offers the documents of a file to `sampler`; the card gets the file, its rows, and the rows
+    /// that were not offered, by reason.
     fn offer_documents(
         &self,
         file: &InputFile,

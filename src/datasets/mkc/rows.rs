@@ -120,7 +120,8 @@ fn parse_question(row: TableRow<'_>, before: i64) -> Result<(String, String), St
     choice.map(|choice| (question.to_owned(), choice)).ok_or_else(|| format!("choice {at} is null"))
 }
 
-/// Returns an index below `len`: the answer less `before`, which wraps to the last as in Python.
+/// Returns the answer less `before`, if it is below `len`. If `before` is above 0, negative answers
+/// count from the end, as in Python.
 fn answer_index(answer: &str, len: usize, before: i64) -> Option<usize> {
     let answer = answer.trim();
     let answer = answer.strip_suffix(".0").unwrap_or(answer).parse::<i64>().ok()?;

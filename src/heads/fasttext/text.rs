@@ -39,7 +39,7 @@ fn join_words<'a>(words: impl Iterator<Item = &'a str>) -> String {
     words.filter(|word| !word.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Separates the words of `line` by spaces.
+/// Separates the words or graphemes of `line` by spaces, as `segmenter` says.
 fn segment(segmenter: Segmenter, line: String) -> String {
     match segmenter {
         // `auto` was resolved when the language was known.

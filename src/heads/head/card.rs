@@ -19,8 +19,8 @@ pub struct HeadOf<S> {
     pub card: ModelCard,
     /// What computes the scores.
     pub scorer: S,
-    /// BLAKE3 of the file's bytes, in hex. It does not cover settings that override the file's card.
-    /// A head without a file has the digest of its source as JSON.
+    /// BLAKE3 of the file's bytes, in hex. It does not cover settings that override the file's
+    /// card. A head without a file has the digest of its source as JSON.
     pub digest: String,
 }
 
@@ -251,7 +251,7 @@ impl LabelCounts {
 pub struct ReferenceCounts {
     /// Requested number K (for a foreign file: the rows of its matrix).
     pub requested: usize,
-    /// Positives to sample from, without those of zero norm. All are used if K is larger.
+    /// Positives to sample from, without positives of zero norm. All are used if K is larger.
     pub available: usize,
     /// Positives left out because their norm is zero.
     pub zero_norm: usize,

@@ -93,7 +93,8 @@ impl HeadFile {
         Ok(Self { head, output, encoder: None })
     }
 
-    /// Downloads a sequence classification model, a directory or a hub id, and reads its head.
+    /// Reads the head of a sequence classification model: a directory, or a hub id, whose files are
+    /// downloaded.
     fn read_model(path: &Path, activation: Option<Activation>, hub: &HubSettings) -> Result<Self> {
         let model = path.display().to_string();
         let config =
@@ -226,7 +227,7 @@ impl PublishedRecipe {
         const ARCTIC: &str = "Snowflake/snowflake-arctic-embed-m";
         const ARCTIC_2: &str = "Snowflake/snowflake-arctic-embed-m-v2.0";
         // These encoders were trained with the head: mmBERT or ModernBERT, and XLM-R large.
-        const OWN: &str = "that of the model";
+        const OWN: &str = "the default of the model";
         let (encoder, pooling, max_tokens, output) = match self {
             Self::Fineweb2Hq => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Sigmoid)),
             Self::Apertus => (XLM_R, Pooling::Mean, 512, Some(HeadOutput::Class(1))),

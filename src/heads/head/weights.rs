@@ -1,6 +1,6 @@
 //! Converts the tensors of a head file to and from a [`Scorer`].
 //!
-//! Written names are those of the published quality head: `classifier.0.weight`,
+//! Tensors have the names of the published quality head: `classifier.0.weight`,
 //! `classifier.3.weight`... (the index counts layers, and a Dropout after each activation). A
 //! cosine head writes `references` and, if it is centred, the `mean` `[D]` that is subtracted from
 //! embeddings and was subtracted from the references. The reader accepts names

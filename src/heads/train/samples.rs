@@ -207,8 +207,8 @@ pub fn hold_out(sizes: &[usize], mut validation: usize, mut test: usize) -> Vec<
     sizes.iter().map(place).collect()
 }
 
-/// Groups the rows in `ordered` by equal id or equal rank of the text, transitively. Rows and
-/// groups keep the order, groups that of their first row.
+/// Groups the rows in `ordered` by equal id or equal rank of the text, transitively. Rows keep
+/// their order, and groups have the order of their first rows.
 fn group_rows(ordered: &[usize], ranks: &[u128], ids: &[String]) -> Vec<Vec<usize>> {
     let mut parents: Vec<usize> = (0..ordered.len()).collect();
     let mut by_id = HashMap::new();

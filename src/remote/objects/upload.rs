@@ -1,7 +1,8 @@
 //! Writes objects that appear whole or not at all: in parts, completed at the end.
 //!
 //! At most [`PARTS_ON_THEIR_WAY`] sent parts and the current one are in memory. Dropping an upload
-//! aborts it. Parts of a killed process are invisible, and a rule of the store deletes them.
+//! aborts it. Parts of a killed process are invisible; a rule for incomplete uploads, if the bucket
+//! has one, deletes them.
 
 use std::collections::VecDeque;
 use std::io;

@@ -95,7 +95,7 @@ struct Clustered {
     clusters: Vec<u32>,
     /// Documents by cluster, the best first.
     ranked: Vec<usize>,
-    /// Place of each document among those of its cluster in `ranked`.
+    /// Place of each document within its cluster in `ranked`.
     ranks: Vec<u32>,
     /// Range in `ranked` of each cluster.
     ranges: Vec<Range<usize>>,
@@ -211,7 +211,8 @@ impl<'a> ComparedDocuments<'a> {
         Ok(known_width.into_inner())
     }
 
-    /// Returns the embeddings of a random sample of the wanted documents, and their width.
+    /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and
+    /// their width.
     fn sample(
         &self,
         round: usize,

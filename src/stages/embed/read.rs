@@ -59,7 +59,8 @@ impl Pipeline<'_> {
         }
     }
 
-    /// Sends the rest of the documents of `shard`; [`Error::Stopped`] if another thread has ended.
+    /// Sends the rest of the documents of `shard`; [`Error::Stopped`] if another stream fails or
+    /// the receiver is gone, or on a stop request.
     fn read_shard(&self, shard: usize, to_tokenize: &Sender<Step>) -> Result<()> {
         let planned = &self.shards[shard];
         let done = self.context.run.part_markers(planned)?;

@@ -27,7 +27,7 @@ struct OpenPart {
 }
 
 impl Pipeline<'_> {
-    /// Runs the writing thread. It saves parts that a stop or a failure leaves incomplete.
+    /// Runs the writing thread. It saves parts that a stop or a failed encoder leaves incomplete.
     pub(super) fn write(&self, from_encode: &Receiver<Step>) -> Result<()> {
         let mut part = None;
         let mut incomplete = None; // the shard that lacks documents

@@ -264,7 +264,7 @@ fn list_filters(context: Context<'_>) -> Result<Vec<Value>> {
     Ok(filters)
 }
 
-/// Lists the columns that the export adds to those of the input.
+/// Lists the columns that the export adds to the input's columns.
 fn list_columns(config: &RunConfig) -> Vec<Value> {
     let meaning = "a vector for each chunk of the text";
     let vectors = spec(config).embeddings.map(|_| (EMBEDDINGS, "list of lists of floats", meaning));

@@ -63,7 +63,7 @@ impl ShardRedactor {
         let options =
             glob::MatchOptions { require_literal_separator: true, ..glob::MatchOptions::new() };
         let is_match = |pattern: &glob::Pattern| {
-            // Folders above that of the settings do not describe the corpus.
+            // Folders above the folder of the settings do not describe the corpus.
             let is_of_file =
                 pattern.as_str().starts_with('/') || is_url(&shard.file.to_string_lossy());
             pattern.matches_with(&shard.name, options)

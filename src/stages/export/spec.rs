@@ -76,7 +76,7 @@ pub(super) fn retention_heads(config: &RunConfig) -> BTreeSet<String> {
     languages.flat_map(|l| config.thresholds(l).retention.into_keys()).collect()
 }
 
-/// Lists the new columns but the embeddings, those of numbers first: name, type and meaning.
+/// Lists the new columns but the embeddings, columns of numbers first: name, type and meaning.
 pub(super) fn new_columns(config: &RunConfig) -> Vec<(String, DataType, String)> {
     let mut columns = Vec::new();
     let mut add = |name: &str, kind, meaning| columns.push((name.to_owned(), kind, meaning));

@@ -62,7 +62,7 @@ pub(super) struct Header {
 pub struct TaskCounts {
     /// Name of the task.
     pub task: String,
-    /// Items, without those of the training split.
+    /// Number of items outside the training split.
     pub items: u64,
     /// Items without an n-gram: too short, or without an indexed part.
     pub not_covered: u64,
@@ -88,7 +88,7 @@ pub struct IndexedItem<'a> {
     pub task: usize,
     /// Its id; empty if there is none.
     pub id: &'a str,
-    /// Number of its first token among those of all items.
+    /// Position of its first token in the tokens of all items.
     first_token: u32,
     /// Number of tokens of question and answer.
     pub tokens: u32,

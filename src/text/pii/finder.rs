@@ -41,7 +41,8 @@ pub(super) fn find(text: &str, options: &PiiConfig) -> Vec<PiiSpan> {
     spans
 }
 
-/// Returns the matches of all kinds in a part of `text`, as if nothing were around it.
+/// Returns the matches of the configured kinds in a part of `text`, as if nothing were around it;
+/// they may overlap.
 fn find_candidates(text: &str, part: &Range<usize>, options: &PiiConfig) -> Vec<PiiSpan> {
     let mut candidates = Vec::new();
     let (text_of_part, start) = (&text[part.clone()], part.start);

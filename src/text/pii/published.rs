@@ -17,8 +17,9 @@ use super::span::{PiiKind, PiiSpan};
 /// Apertus' only IBAN form: `A` is a capital, `0` a digit, `X` either; one more `X` may follow.
 const APERTUS_IBAN: &[u8] = b"AA00 0000 0000 0000 0000 X";
 
-/// Returns what the formatter of the mode replaces, ascending: datatrove the matches, Apertus in
-/// order of discovery every occurrence of a match that overlaps no earlier one.
+/// Returns what the formatter of the mode replaces, ascending: datatrove's the matches; Apertus'
+/// every occurrence of each match, in order of discovery, unless it overlaps an earlier
+/// replacement.
 pub(super) fn find(text: &str, config: &PiiConfig) -> Vec<PiiSpan> {
     let is_apertus = config.mode == PiiMode::Apertus;
     let mut spans = BTreeMap::new();

@@ -65,7 +65,8 @@ impl Field {
 }
 
 impl Matching {
-    /// Returns the part of a file that is read, none of an HTML page; invalid UTF-8 becomes U+FFFD.
+    /// Returns the part of a file that is read (for RFC 9309 none of an HTML page); invalid UTF-8
+    /// becomes U+FFFD.
     pub(super) fn decode(self, content: &[u8]) -> Cow<'_, str> {
         if self != Self::Rfc9309 {
             return String::from_utf8_lossy(content);

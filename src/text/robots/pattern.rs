@@ -190,8 +190,8 @@ fn respelled(
     spelling.into()
 }
 
-/// Returns Python's spelling: undoes escapes except those of `escaped`, and escapes what is neither
-/// unreserved nor in `verbatim`.
+/// Returns Python's spelling: undoes escapes of bytes that are not in `escaped`, and escapes bytes
+/// that are neither unreserved nor in `verbatim`.
 fn quoted<'a>(text: &'a str, escaped: &[u8], verbatim: &[u8]) -> Cow<'a, str> {
     let is_verbatim = |byte: u8| is_unreserved(byte) || verbatim.contains(&byte);
     respelled(text, |byte| !escaped.contains(&byte), is_verbatim)

@@ -121,7 +121,8 @@ impl AllowList {
         self.sources.get(at)
     }
 
-    /// Returns the source for the public suffix of `host`: the leftmost labels, then the longest.
+    /// Returns the source for labels within the public suffix of `host`: of the labels that begin
+    /// leftmost, the longest.
     fn find_suffix(&self, host: &str) -> Option<usize> {
         let suffix = public_suffix(host, Suffixes::Icann)?;
         let starts = |part: &str| {

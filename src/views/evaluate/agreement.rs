@@ -28,7 +28,7 @@ const SAMPLE_SEED: u64 = 1;
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Pair {
     pub(crate) language: String,
-    /// Names of the heads.
+    /// Name of one head; `b` is the other.
     pub(crate) a: String,
     pub(crate) b: String,
     /// Number of documents that both heads scored (not NaN).

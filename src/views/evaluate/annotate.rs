@@ -101,7 +101,7 @@ impl<'a> Annotator<'a> {
         document.columns.get(place)?.as_deref()
     }
 
-    /// Returns the language of documents that name none: the one of the settings, else the only
+    /// Returns the language of documents that name none: the settings' language, else the only
     /// one, or [`UNDETERMINED_LANGUAGE`] if every head serves all languages or a classifier
     /// identifies the language.
     pub fn default_language(&self) -> Option<&'a str> {

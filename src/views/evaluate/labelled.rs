@@ -128,7 +128,7 @@ pub fn evaluate(setup: &Setup<'_>) -> Result<Report> {
 }
 
 /// Returns the grade thresholds; by default none if all labels are classes, else those halfway
-/// between whole grades with labels on both sides, unless these are none or too many.
+/// between whole grades with labels on both sides; it is an error if these are none or too many.
 fn choose_cuts(setup: &Setup<'_>, samples: &[LabelledText]) -> Result<Vec<f64>> {
     let is_class = |sample: &LabelledText| [0.0, 1.0].contains(&sample.label);
     if let Some(cut) = setup.cuts.iter().find(|cut| !cut.is_finite()) {
@@ -178,7 +178,7 @@ fn add_notes_and_means(name: &str, languages: &BTreeSet<String>, report: &mut Re
     }
     if !trained.is_empty() {
         let files = format!("texts of these files ({})", trained.join(", "));
-        let warning = "the figures are not those of unseen text";
+        let warning = "the figures do not hold for unseen text";
         notes.push(format!("`{name}` was trained on {files}: {warning}"));
     }
     if has_several {

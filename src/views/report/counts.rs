@@ -69,8 +69,8 @@ pub(super) struct ExactSum(BTreeMap<i32, i128>);
 impl ExactSum {
     /// Adds `value`, which is finite: an integer times a power of two.
     pub(super) fn add(&mut self, value: f64) {
-        // An f64 has 52 bits of fraction, below 11 of an exponent that is stored plus 1023. Exponent
-        // 0 means subnormal: without the leading 1, and with the scale of exponent 1.
+        // An f64 has 52 bits of fraction, below 11 of an exponent that is stored plus 1023.
+        // Exponent 0 means subnormal: without the leading 1, and with the scale of exponent 1.
         let bits = value.to_bits();
         let (exponent, fraction) = ((bits >> 52 & 0x7FF) as i32, bits & ((1 << 52) - 1));
         let whole = if exponent == 0 { fraction } else { fraction | 1 << 52 };
@@ -138,7 +138,7 @@ pub(super) fn num_bins(n: u64, most: usize) -> usize {
 }
 
 /// Returns true for a letter or digit of a script without spaces between words: Thai, Lao, Tibetan,
-/// Burmese, Khmer, those of the Tai languages, Chinese, Japanese and Yi.
+/// Burmese, Khmer, the scripts of the Tai languages, Chinese, Japanese and Yi.
 fn stands_alone(c: char) -> bool {
     matches!(c, '\u{E00}'..='\u{109F}' | '\u{1780}'..='\u{17FF}' | '\u{1950}'..='\u{19DF}'
         | '\u{1A20}'..='\u{1AAF}' | '\u{2E80}'..='\u{312F}' | '\u{31A0}'..='\u{31FF}'
@@ -178,7 +178,7 @@ pub(super) struct ScoreCounts {
     /// Number of scores that are not NaN, infinite ones included.
     pub(super) n: u64,
     pub(super) infinite: u64,
-    /// Range of the finite scores; `logit_range` is that of the finite logits.
+    /// Range of the finite scores; `logit_range` is the range of the finite logits.
     pub(super) range: Option<(f32, f32)>,
     pub(super) logit_range: Option<(f32, f32)>,
     sum: ExactSum,

@@ -17,7 +17,7 @@ use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED
 use polysift_runs::run::{Plan, Shard};
 
 const READ_ROWS: usize = 1024;
-/// Keys of a row that `sample` names; settings name those of the id and the text.
+/// Keys of a row that `sample` names; settings name the keys of the id and the text.
 const OWN_KEYS: [&str; 8] =
     ["label", "language", "file", "row", "scores", "copies", "inclusion_probability", "weight"];
 
@@ -67,7 +67,7 @@ pub(super) struct AnnotationRow<'a> {
     pub(super) weight: f64,
 }
 
-/// Refuses columns of ids and texts whose names are those of other keys of a row.
+/// Refuses columns of ids and texts that have the name of another key of a row.
 pub(super) fn check_columns(config: &InputConfig) -> Result<()> {
     for (setting, column) in [("input.id", &config.id), ("input.text", &config.text)] {
         if OWN_KEYS.contains(&column.as_str()) {

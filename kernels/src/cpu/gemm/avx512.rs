@@ -136,7 +136,8 @@ macro_rules! add {
 add!(f32_add, __m512, _mm512_load_ps, _mm512_add_ps, _mm512_store_ps);
 add!(int8_add, __m512i, _mm512_load_si512, _mm512_add_epi32, _mm512_store_si512);
 
-/// Adds f16 sums to C in f32, or writes the `FIRST`, from a copy: `sums` stay in registers.
+/// Adds f16 sums to C in f32, or writes them if `FIRST`. It reads a copy, so that `sums` can stay
+/// in registers.
 ///
 /// # Safety
 /// `args` has `ROWS` rows of 64 columns.

@@ -59,10 +59,11 @@ impl PackedMatrix {
     /// [`Matrix::with_kinds`] sets the mean of each row. The difference from the mean is multiplied
     /// in int8, and the product of the mean itself is exact.
     ///
-    /// `deviations` `[k]` are the standard deviations from the means. A channel's values are divided,
-    /// and its weights multiplied, by `deviation^(1/8) / rms(weights)^(3/4)`: one scale for a row, or
-    /// for an output, then suits all channels better. "SmoothQuant" (Xiao et al., 2023) does so with
-    /// largest magnitudes; the exponents had the smallest errors with three encoders.
+    /// `deviations` `[k]` are the standard deviations from the means. A channel's values are
+    /// divided, and its weights multiplied, by `deviation^(1/8) / rms(weights)^(3/4)`: one scale
+    /// for a row, or for an output, then suits all channels better. "SmoothQuant" (Xiao et al.,
+    /// 2023) does so with largest magnitudes; the exponents had the smallest errors with three
+    /// encoders.
     pub fn around(isa: Isa, weights: Matrix<'_>, means: &[f32], deviations: &[f32]) -> Self {
         let (outputs, k) = (weights.rows(), weights.columns());
         let kinds = means.len() / k.max(1);
@@ -137,7 +138,8 @@ impl PackedMatrix {
         self.reorder_in_fours(Kernel::new(isa, precision));
     }
 
-    /// Orders each block of KC units of each panel for sums of four products, if `kernel` takes them.
+    /// Orders each block of KC units of each panel for sums of four products, if `kernel` takes
+    /// them.
     #[cfg(target_arch = "x86_64")]
     fn reorder_in_fours(&mut self, kernel: Kernel) {
         if kernel.variant != Variant::Int8Sums {
@@ -267,7 +269,8 @@ impl PackedMatrix {
     }
 }
 
-/// Raises `squares` to a millionth of their mean at least; all are 1 without a finite mean above 0.
+/// Raises each of `squares` to at least a millionth of their mean; all are 1 without a finite mean
+/// above 0.
 fn raise_small(squares: Vec<f64>) -> Vec<f64> {
     let mean = squares.iter().sum::<f64>() / squares.len() as f64;
     if !(mean.is_finite() && mean > 0.0) {
