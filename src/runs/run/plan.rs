@@ -96,7 +96,8 @@ impl Plan {
 
     /// Returns the number of rows of all shards, if it is known for every shard.
     pub fn num_rows(&self) -> Option<u64> {
-        self.shards.iter().map(|shard| shard.num_rows).sum()
+        let add = |sum: u64, shard: &Shard| Some(sum.saturating_add(shard.num_rows?));
+        self.shards.iter().try_fold(0, add)
     }
 
     /// Returns the names of the shards.
@@ -169,15 +170,17 @@ fn split_file(
     groups: Option<Vec<RowGroup>>,
     max_shard_bytes: u64,
 ) -> Vec<Shard> {
-    let count_rows =
-        |all: &Vec<RowGroup>| all.iter().map(|group| group.rows).fold(0, u64::saturating_add);
+    // A damaged footer may name any sizes.
+    let sum = |all: &[RowGroup], of: fn(&RowGroup) -> u64| {
+        all.iter().map(of).fold(0, u64::saturating_add)
+    };
     let whole = Shard {
         name: file.name.clone(),
         file: file.path.clone(),
         language: file.language.clone(),
         bytes: file.bytes,
         rows: None,
-        num_rows: groups.as_ref().map(count_rows),
+        num_rows: groups.as_ref().map(|groups| sum(groups, |group| group.rows)),
         fingerprint,
     };
     let groups = groups.unwrap_or_default();
@@ -185,27 +188,27 @@ fn split_file(
         return vec![whole];
     }
     // As many shards as needed, of about equal size.
-    let bytes: u64 = groups.iter().map(|group| group.bytes).sum::<u64>().max(1);
+    let bytes = sum(&groups, |group| group.bytes).max(1);
     let count = bytes.div_ceil(max_shard_bytes.max(1));
     let mut ranges: Vec<(Range<u64>, u64)> = Vec::new();
-    let (mut seen_bytes, mut row, mut last) = (0, 0, None);
+    let (mut seen_bytes, mut row, mut last) = (0u64, 0u64, None);
     for group in groups {
-        let middle = u128::from(seen_bytes + group.bytes / 2);
+        let middle = u128::from(seen_bytes.saturating_add(group.bytes / 2));
         let place = middle * u128::from(count) / u128::from(bytes);
         match ranges.last_mut() {
             // An empty shard would have the name of the one behind it.
             Some((rows, size)) if last == Some(place) || rows.is_empty() || group.rows == 0 => {
-                rows.end += group.rows;
-                *size += group.bytes;
+                rows.end = rows.end.saturating_add(group.rows);
+                *size = size.saturating_add(group.bytes);
             }
-            _ => ranges.push((row..row + group.rows, group.bytes)),
+            _ => ranges.push((row..row.saturating_add(group.rows), group.bytes)),
         }
         // An empty group may be where the next shard begins.
         if group.rows > 0 {
             last = Some(place);
         }
-        row += group.rows;
-        seen_bytes += group.bytes;
+        row = row.saturating_add(group.rows);
+        seen_bytes = seen_bytes.saturating_add(group.bytes);
     }
     let shard = |(rows, bytes): (Range<u64>, u64)| Shard {
         name: file.name.clone() + &rows_suffix(Some(&rows)),
@@ -323,6 +326,29 @@ mod tests {
         }
     }
 
+    fn input_file(bytes: u64) -> InputFile {
+        InputFile {
+            path: "a.parquet".into(),
+            name: "a".into(),
+            language: None,
+            bytes,
+            format: polysift_data::input::Format::Parquet,
+            version: None,
+            rows: None,
+        }
+    }
+
+    #[test]
+    fn sizes_of_a_damaged_footer_do_not_overflow() {
+        let group = |rows| RowGroup { rows, bytes: u64::MAX, decoded_bytes: 0 };
+        for groups in [[u64::MAX; 3], [1, u64::MAX, u64::MAX], [u64::MAX, 0, 1]] {
+            let groups = groups.map(group).to_vec();
+            let shards = split_file(&input_file(u64::MAX), "f".into(), Some(groups), 1 << 30);
+            let plan = Plan { shards, ..Plan::default() };
+            assert_eq!(plan.num_rows(), Some(u64::MAX));
+        }
+    }
+
     proptest! {
         #[test]
         fn tasks_are_balanced_and_cover_the_plan(
@@ -353,16 +379,7 @@ mod tests {
             let row_groups: Vec<RowGroup> = groups.iter().map(group).collect();
             let bytes = groups.iter().map(|(_, bytes)| bytes).sum();
             let num_rows = groups.iter().map(|(rows, _)| rows).sum::<u64>();
-            let file = InputFile {
-                path: "a.parquet".into(),
-                name: "a".into(),
-                language: None,
-                bytes,
-                format: polysift_data::input::Format::Parquet,
-                version: None,
-                rows: None,
-            };
-            let shards = split_file(&file, "f".into(), Some(row_groups), limit);
+            let shards = split_file(&input_file(bytes), "f".into(), Some(row_groups), limit);
             prop_assert_eq!(shards.iter().map(|s| s.bytes).sum::<u64>(), bytes);
             prop_assert_eq!(shards.iter().filter_map(|s| s.num_rows).sum::<u64>(), num_rows);
             let mut next = 0;
