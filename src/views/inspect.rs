@@ -14,7 +14,7 @@ use super::status::status;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
 use polysift_base::progress::Stop;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
 use polysift_data::input::{InputFile, MIXTURE, discover, open_rows};

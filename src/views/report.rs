@@ -41,7 +41,7 @@ use polysift_base::io::write_atomic;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::BottomKSample;
 use polysift_config::RunConfig;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::verdicts::{REPORTS, filter_report};
 use polysift_runs::run::Stage;
 

@@ -8,15 +8,13 @@ use rayon::prelude::*;
 use serde::Serialize;
 
 use polysift_base::error::{Error, Result};
-use polysift_corpus::cascaded::Cascade;
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::frozen::trained_keys;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::model::is_precise;
 use polysift_corpus::refinement::Refinement;
 use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
 use polysift_corpus::work::{score_keys, stages_of};
+use polysift_corpus::{Cascade, Context, Embedded};
 use polysift_runs::run::{Encoded, Failure, LiveWorker, Plan, RunDir, Shard, Stage, Summary};
 
 /// Progress of a stage.

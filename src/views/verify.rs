@@ -8,14 +8,10 @@ use rayon::prelude::*;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, stamp};
-use polysift_corpus::cascaded::Cascade;
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
-use polysift_corpus::heads::Heads;
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::{select_language, stored_selections};
 use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
+use polysift_corpus::{Cascade, Context, Embedded, Heads, ScoreFiles};
 use polysift_data::input::InputFile;
 use polysift_remote::{self as remote, ObjectVersion};
 use polysift_runs::run::{PartFile, Plan, RunDir, Shard, ShardMarker, Stage};

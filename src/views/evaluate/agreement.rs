@@ -10,11 +10,9 @@ use polysift_base::error::Result;
 use polysift_base::metrics::{ratio, spearman};
 use polysift_base::sample::BottomKSample;
 use polysift_config::{HeadConfig, Keep, Rate};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::rows::{RunRows, check_removed};
-use polysift_corpus::scan::ScoreFiles;
+use polysift_corpus::{Context, Embedded, ScoreFiles};
 use polysift_runs::run::Stage;
 use polysift_selection::RankKey;
 

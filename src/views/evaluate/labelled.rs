@@ -11,7 +11,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::metrics::WeightedText;
 use polysift_base::progress::{Progress, Stop};
 use polysift_config::{HeadConfig, Keep, Rate, RunConfig};
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::heads::{Heads, Loaded};
 use polysift_data::input::{InputFile, LabelledText, SampleColumns, read_samples};
 use polysift_encoder::HubSettings;

@@ -6,11 +6,9 @@ use super::rules::Calls;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::WeightedText;
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
-use polysift_corpus::rows::RunRows;
 use polysift_corpus::scan::{ScoreFiles, ScoredCorpus};
 use polysift_corpus::select::{scored_run, stored_selections};
+use polysift_corpus::{Context, Embedded, RunRows};
 use polysift_data::input::LabelledText;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{

@@ -3,9 +3,8 @@
 use polysift_base::error::Result;
 use polysift_base::progress::{Silent, Stop};
 use polysift_config::{ChunkRule, Chunks, RunConfig};
-use polysift_corpus::context::Context;
-use polysift_corpus::heads::Heads;
 use polysift_corpus::model;
+use polysift_corpus::{Context, Heads};
 use polysift_data::parts::round_to;
 use polysift_encoder::{self as encoder, EmbeddedTexts, HubSettings, Model};
 use polysift_heads::head::AnyHead;

@@ -12,7 +12,7 @@ use super::stored::StoredRun;
 use polysift_base::error::Result;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_config::RunConfig;
-use polysift_corpus::context::Context;
+use polysift_corpus::Context;
 use polysift_corpus::filter::hash;
 use polysift_corpus::rows::Fate;
 use polysift_data::input::{for_each_listed, list_files};

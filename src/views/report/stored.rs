@@ -6,14 +6,12 @@ use serde_json::{Value, json};
 
 use polysift_base::error::Result;
 use polysift_config::{KEPT, Keep, Rate, RunConfig};
-use polysift_corpus::context::Context;
-use polysift_corpus::embedded::Embedded;
 use polysift_corpus::heads::head_file;
 use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::{Row, RunRows, ShardRows};
-use polysift_corpus::scan::ScoreFiles;
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
+use polysift_corpus::{Context, Embedded, ScoreFiles};
 use polysift_heads::fasttext::is_model;
 use polysift_heads::head::{AnyHead, DocumentScore, FastTextHead};
 use polysift_selection::{Bound, RankKey, ScoredDocument, Selection, ThresholdKind};

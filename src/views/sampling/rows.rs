@@ -11,8 +11,7 @@ use polysift_base::error::{Error, Result};
 use polysift_base::sample::ordinal_rank;
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
-use polysift_corpus::rows::RunRows;
-use polysift_corpus::texts::Texts;
+use polysift_corpus::{RunRows, Texts};
 use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
 use polysift_runs::run::{Plan, Shard};
 
