@@ -61,13 +61,13 @@ impl RankKey {
         (self.logit >> 16) as usize
     }
 
-    /// Returns the digits, most significant first.
-    pub(super) fn digits(self) -> [u16; LEVELS] {
-        let ties = u128::from(self.id_hash) << 64 | u128::from(self.ordinal);
-        std::array::from_fn(|level| match level.checked_sub(ID_LEVEL) {
-            Some(place) => (ties >> (112 - 16 * place)) as u16,
+    /// Returns the digit at `level`; level 0 has the most significant one.
+    pub(super) fn digit(self, level: usize) -> u16 {
+        let ties = || u128::from(self.id_hash) << 64 | u128::from(self.ordinal);
+        match level.checked_sub(ID_LEVEL) {
+            Some(place) => (ties() >> (112 - 16 * place)) as u16,
             None => (self.logit >> (16 - 16 * level)) as u16,
-        })
+        }
     }
 
     /// Returns the last key whose digits begin with `prefix`.
@@ -116,7 +116,9 @@ mod tests {
         #[test]
         fn digits_rebuild_the_key(logit: u32, id_hash: u64, ordinal: u64, level in 0..=LEVELS) {
             let key = RankKey { logit, id_hash, ordinal };
-            let digits = key.digits();
+            let digits_of =
+                |key: RankKey| -> [u16; LEVELS] { std::array::from_fn(|level| key.digit(level)) };
+            let digits = digits_of(key);
             prop_assert_eq!(RankKey::last_with(&digits), key);
             prop_assert_eq!(key.first_digit(), usize::from(digits[0]));
             let (last, first) = (
@@ -124,7 +126,7 @@ mod tests {
                 RankKey::last_with(&digits[..level].iter().map(|d| !d).collect::<Vec<_>>()).reversed(),
             );
             for end in [first, last] {
-                prop_assert_eq!(&end.digits()[..level], &digits[..level]);
+                prop_assert_eq!(&digits_of(end)[..level], &digits[..level]);
             }
             prop_assert!(first <= key && key <= last);
         }

@@ -185,10 +185,11 @@ impl Order {
         if level >= ID_LEVEL {
             rank = candidates.row(i).tied(rank);
         }
-        let digits = self.orient(rank).digits();
-        let (prefix, digit) = (&digits[..level], usize::from(digits[level]));
+        let key = self.orient(rank);
+        let digit = usize::from(key.digit(level));
+        let begins_with = |prefix: &[u16]| (0..).zip(prefix).all(|(at, own)| key.digit(at) == *own);
         for (slot, counts) in open.slots.iter().zip(counts) {
-            if slot.prefix == prefix && alive >> slot.selection & 1 == 1 {
+            if alive >> slot.selection & 1 == 1 && begins_with(&slot.prefix) {
                 counts.add(digit, candidates.weight(i));
                 counts.raise_score(digit, candidates.scores[i]);
             }
