@@ -74,7 +74,8 @@ impl BenchmarksRequest {
         settings
     }
 
-    /// Returns one set for `items`, and the sets of the file, whose patterns are relative to it.
+    /// Returns a set for `items`, if there are any, and the sets of the file `sets`. Patterns in the
+    /// file are relative to its folder.
     fn item_sets(&self) -> Result<Vec<ItemSet>> {
         let mut sets = Vec::new();
         if !self.items.is_empty() {

@@ -45,7 +45,7 @@ pub(super) enum FeedForward {
     Gated { activated_first: bool },
 }
 
-/// A rotary position embedding, whose frequency `i` is `theta^(-2i / head_size) / divisor`.
+/// A rotary position embedding. Its frequency `i` is `theta^(-2i / head_size) / divisor`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Rope {
     pub(super) theta: f64,

@@ -42,7 +42,7 @@ pub fn hash(text: &str) -> u128 {
     XxHash3_128::oneshot(text.as_bytes())
 }
 
-/// What is read of the entries of a list.
+/// The form of the entries of a list.
 #[derive(Debug, Clone)]
 pub(super) struct ListFormat {
     pub(super) column: &'static str,

@@ -64,8 +64,8 @@ pub(super) fn sort_named(files: impl Iterator<Item = Result<InputFile>>) -> Resu
     Ok(files)
 }
 
-/// Returns the files that `patterns` name, each once and with a unique name; in directories only
-/// what it `takes`.
+/// Returns the files that `patterns` name, each once and with a unique name. In a directory only
+/// names that satisfy `takes` count.
 fn find(
     patterns: &[String],
     base: &Path,

@@ -195,7 +195,7 @@ impl JsonShape {
 }
 
 impl JsonColumns {
-    /// Adds the values of an object, whose fields usually have the order of earlier ones.
+    /// Adds the values of an object. Its fields usually have the same order as in earlier objects.
     pub(super) fn observe(&mut self, object: &Json<'_>) {
         let JsonValue::Object(entries) = &object.value else { return };
         for (place, (key, value)) in entries.iter().enumerate() {
@@ -281,7 +281,7 @@ fn scalar_array(
     })
 }
 
-/// Converts lists, or null, whose items have the shape `item`.
+/// Converts lists of items of the shape `item`; a value may be null.
 fn list_array(item: &JsonShape, values: &[Option<&Json<'_>>]) -> Result<ArrayRef, ArrowError> {
     let field = Arc::new(Field::new_list_field(item.data_type(&DataType::Utf8), true));
     let rows = convert(values, field.data_type(), |json| match &json.value {

@@ -22,7 +22,7 @@ const SIGMOID_STEPS: f32 = 512.0;
 /// A fastText classifier as trained by `fasttext supervised`.
 #[derive(Debug, Clone)]
 pub struct FastTextModel {
-    /// What the model was trained with.
+    /// Settings that the model was trained with.
     pub settings: ModelSettings,
     /// Its words and labels.
     pub dictionary: Dictionary,

@@ -17,7 +17,7 @@ use polysift_encoder::Recipe;
 pub struct HeadOf<S> {
     /// The model card, which says what the head computes and where it comes from.
     pub card: ModelCard,
-    /// What computes the scores.
+    /// The part of the head that computes the scores.
     pub scorer: S,
     /// BLAKE3 of the file's bytes, in hex. It does not cover settings that override the file's
     /// card. A head without a file has the digest of its source as JSON.
