@@ -16,7 +16,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use polysift::config::{MixConfig, RunConfig};
+use polysift::config::RunConfig;
+use polysift::mix::MixConfig;
 
 use crate::util::root;
 

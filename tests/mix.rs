@@ -12,9 +12,8 @@ use arrow::array::{Array, ArrayRef, AsArray, Int64Array, RecordBatch, StringArra
 use arrow::datatypes::{DataType, Float64Type, Int32Type};
 use assert_cmd::Command;
 use parquet::arrow::ArrowWriter;
-use polysift::config::MixConfig;
 use polysift::encoder::HubSettings;
-use polysift::mix::{MixReport, MixRequest, mix};
+use polysift::mix::{MixConfig, MixReport, MixRequest, mix};
 use polysift::progress::{Progress, Stop};
 use polysift::run::{RunDir, Worker};
 use predicates::prelude::PredicateBooleanExt;

@@ -12,10 +12,10 @@ use std::rc::Rc;
 use polysift::config::{
     CardConfig, CascadeConfig, ConsentSource, DecontaminationConfig, EmbeddingsConfig,
     EncoderConfig, ExportConfig, FastTextConfig, FilterConfig, HeadConfig, IdsConfig, InputConfig,
-    LanguageConfig, LicenseConfig, MixConfig, MixSource, Negatives, PartsConfig, PiiConfig,
-    RepetitionConfig, RobotsConfig, RunConfig, SelectionConfig, TrainingConfig, UrlsConfig,
-    WordsConfig,
+    LanguageConfig, LicenseConfig, Negatives, PartsConfig, PiiConfig, RepetitionConfig,
+    RobotsConfig, RunConfig, SelectionConfig, TrainingConfig, UrlsConfig, WordsConfig,
 };
+use polysift::mix::{MixConfig, MixSource};
 use polysift::pii::Markers;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

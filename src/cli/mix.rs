@@ -4,9 +4,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use polysift::config::MixConfig;
 use polysift::io::read_text;
-use polysift::mix::{MixReport, MixRequest, mix};
+use polysift::mix::{MixConfig, MixReport, MixRequest, mix};
 use polysift::progress::Stop;
 use polysift::{Error, Result};
 

@@ -8,19 +8,30 @@ use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use toml::Value;
 
-/// Maximum number of decimal places of a [`Rate`] and of [`Epochs`](super::Epochs).
-pub(super) const MAX_DECIMALS: usize = 12;
+/// Maximum number of decimal places of a [`Rate`].
+pub const MAX_DECIMALS: usize = 12;
 
 /// A rate in (0, 1], exact: 0.1 is one tenth, not the nearest binary fraction. So `ceil_of(30)` of
 /// it is 3, though `0.1 * 30.0` is 3.0000000000000004 in f64.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Rate {
     /// The rate in units of 10^-[`MAX_DECIMALS`].
-    pub(super) units: u64,
+    units: u64,
 }
 
 impl Rate {
-    pub(super) const ONE: u64 = 10u64.pow(MAX_DECIMALS as u32);
+    /// The units of the rate 1.
+    pub const ONE: u64 = 10u64.pow(MAX_DECIMALS as u32);
+
+    /// Returns the rate of `units` of 10^-[`MAX_DECIMALS`]; `None` if it is 0 or above 1.
+    pub fn of_units(units: u64) -> Option<Self> {
+        (1..=Self::ONE).contains(&units).then_some(Self { units })
+    }
+
+    /// Returns the rate in units of 10^-[`MAX_DECIMALS`].
+    pub fn units(self) -> u64 {
+        self.units
+    }
 
     /// Returns ceil(rate · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u64 {
@@ -41,15 +52,14 @@ impl FromStr for Rate {
     fn from_str(text: &str) -> Result<Self, String> {
         let percentage = text.strip_suffix('%').map(|number| parse_units(number, MAX_DECIMALS - 2));
         let units = percentage.unwrap_or_else(|| parse_units(text, MAX_DECIMALS));
-        let units = units.filter(|units| (1..=Self::ONE).contains(units));
         let needed = "a decimal above 0 and at most 1, or a percentage such as 10%, is needed";
         let wrong = || format!("`{text}` is not a rate; {needed}");
-        units.map(|units| Self { units }).ok_or_else(wrong)
+        units.and_then(Self::of_units).ok_or_else(wrong)
     }
 }
 
 /// Parses a decimal without sign into units of 10^-`places`; `None` for more places or other text.
-pub(super) fn parse_units(decimal: &str, places: usize) -> Option<u64> {
+pub fn parse_units(decimal: &str, places: usize) -> Option<u64> {
     let (whole, decimals) = decimal.split_once('.').unwrap_or((decimal, ""));
     let has_digits = whole.bytes().chain(decimals.bytes()).all(|b| b.is_ascii_digit());
     let units =
@@ -131,7 +141,7 @@ macro_rules! as_text {
 pub(super) use as_text;
 
 /// Reads a number, or text, and parses it as text; `needed` says in errors what is allowed.
-pub(super) fn number_or_text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
+pub fn number_or_text<'de, T: FromStr<Err = String>, D: Deserializer<'de>>(
     deserializer: D,
     needed: &str,
 ) -> Result<T, D::Error> {

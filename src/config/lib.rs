@@ -21,7 +21,6 @@ mod fasttext;
 mod filters;
 mod heads;
 mod input;
-mod mix;
 mod selection;
 mod training;
 mod words;
@@ -31,7 +30,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use smart_default::SmartDefault;
 
-pub use amounts::{Budget, Rate};
+pub use amounts::{Budget, MAX_DECIMALS, Rate, number_or_text, parse_units};
 pub use cascade::{CascadeConfig, FirstPass};
 pub use encoder::{
     Chunks, DeviceChoice, EmbeddingDtype, EncoderConfig, EncoderPrecision, Gelu, PartsConfig,
@@ -49,7 +48,6 @@ pub use heads::{
     LabelKind, Preset,
 };
 pub use input::{DEFAULT_MAX_DOCUMENT_BYTES, InputConfig, LARGEST_DOCUMENT_BYTES, LanguageSource};
-pub use mix::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
 pub use polysift_text::pii::{PiiAudit, PiiConfig};
 pub use polysift_text::rules::LicenseConfig;
 pub use selection::{
@@ -57,6 +55,7 @@ pub use selection::{
     REFINE_RISK_DIVISOR, REFINE_SAFETY, REFINE_SAMPLE_EVERY, SelectionConfig, Weight,
 };
 pub use training::{Checkpoint, Loss, Negatives, TrainingConfig};
+pub use words::explain_file_error;
 
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::is_repository_id;
@@ -168,7 +167,7 @@ impl RunConfig {
 
     /// Parses `run.toml`, which flags may still complete; errors name `origin` and the line.
     pub fn parse(text: &str, origin: &str) -> Result<Self> {
-        toml::from_str(text).map_err(|e| Error::config(origin, words::explain_file_error(&e)))
+        toml::from_str(text).map_err(|e| Error::config(origin, explain_file_error(&e)))
     }
 
     /// Reads settings from a table without [checking](Self::check) them.

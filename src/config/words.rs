@@ -4,7 +4,7 @@
 const LEAST_LIKENESS: f64 = 0.7;
 
 /// Returns the message about a settings file, with the line, in the user's terms.
-pub(super) fn explain_file_error(error: &toml::de::Error) -> String {
+pub fn explain_file_error(error: &toml::de::Error) -> String {
     error.to_string().replace(error.message(), &explain(error.message()))
 }
 

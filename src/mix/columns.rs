@@ -7,9 +7,9 @@ use arrow_array::types::Int64Type;
 use arrow_array::{ArrayRef, RecordBatch, new_null_array};
 use arrow_schema::{ArrowError, DataType, Field, FieldRef, Schema, SchemaRef};
 
+use super::config::MixColumns;
 use super::draw::DrawnFile;
 use polysift_base::error::{Error, Result};
-use polysift_config::MixColumns;
 use polysift_data::input::retyped;
 
 /// Added columns: the source of a row, and the number of its document's copy, from 0.

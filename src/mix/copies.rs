@@ -5,9 +5,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::config::{Copies, MixSource};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::read_json;
-use polysift_config::{Copies, MixSource};
 
 /// Copies by minimum cluster size, from FineWeb-2's data card; larger sizes have the last's copies.
 const CARD: [(u64, u32); 6] = [(1, 1), (2, 2), (3, 3), (5, 5), (100, 8), (1000, 1)];

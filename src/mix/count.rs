@@ -8,15 +8,14 @@ use arrow_array::{Array, ArrayRef, RecordBatch, StringArray, UInt32Array, UInt64
 use arrow_schema::{DataType, Field, Schema, SchemaRef};
 use rayon::prelude::*;
 
+use super::config::{MixConfig, TokenCount};
 use super::copies::parse_whole;
 use polysift_base::error::{Error, Result};
 use polysift_base::hub::{HubSettings, is_repository_id};
 use polysift_base::io::read;
 use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::hash_of;
-use polysift_config::{
-    DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, LARGEST_DOCUMENT_BYTES, MixConfig, TokenCount,
-};
+use polysift_config::{DEFAULT_ZSTD_LEVEL, EncoderConfig, InputConfig, LARGEST_DOCUMENT_BYTES};
 use polysift_data::export::{ExportWriter, WriterOptions};
 use polysift_data::input::{
     ColumnKind, ColumnRequest, Format, InputFile, JsonColumns, RowGroup, RowReader, dense,

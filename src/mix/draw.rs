@@ -14,6 +14,7 @@ use rayon::prelude::*;
 use serde::Serialize;
 use twox_hash::XxHash3_64;
 
+use super::config::{MixConfig, MixSource};
 use super::copies::CopyRule;
 use super::count::{CountedFile, CountedRow};
 use polysift_base::error::{Error, Result};
@@ -21,7 +22,6 @@ use polysift_base::hub::HubSettings;
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::progress::{Progress, Stop};
 use polysift_base::sample::hash_seed;
-use polysift_config::{MixConfig, MixSource};
 use polysift_data::input::InputFile;
 
 /// Salt for the seed of the hash that chooses documents.
@@ -434,9 +434,8 @@ fn find_rest_end(mut near: Vec<((u64, usize, u64), Document)>, mut rest: u64) ->
 
 #[cfg(test)]
 mod tests {
-    use polysift_config::Epochs;
-
     use super::*;
+    use crate::config::Epochs;
 
     fn documents(seed: u64, tokens: u32) -> Vec<((u64, usize, u64), Document)> {
         let document = |i: u64| {

@@ -18,6 +18,7 @@
 //! Names that begin with `_` are not searched for inputs, so that `OUT` can itself be an input.
 
 mod columns;
+mod config;
 mod copies;
 mod count;
 mod draw;
@@ -32,6 +33,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+pub use config::{Copies, Epochs, MixColumns, MixConfig, MixSource, TokenCount, ValueCopies};
 pub use draw::{LanguageCounts, MixRequest};
 pub use shuffle::MixedFile;
 

@@ -9,7 +9,8 @@ use super::Result;
 use crate::util::root;
 
 /// Files outside of src/config with types that settings have.
-const OTHER_FILES: [&str; 5] = [
+const OTHER_FILES: [&str; 6] = [
+    "src/mix/config.rs",
     "src/suffix/lib.rs",
     "src/text/pii/options.rs",
     "src/text/pii/span.rs",

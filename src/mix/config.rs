@@ -6,9 +6,11 @@ use std::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use smart_default::SmartDefault;
 
-use super::amounts::{MAX_DECIMALS, number_or_text, parse_units};
-use super::{Budget, DEFAULT_SEED, Rate, is_language_code, words};
 use polysift_base::error::{Error, Result};
+use polysift_config::{
+    Budget, DEFAULT_SEED, LANGUAGE_CODE, MAX_DECIMALS, Rate, explain_file_error, is_language_code,
+    number_or_text, parse_units,
+};
 
 const MOST_EPOCHS: u64 = 1000;
 
@@ -29,7 +31,7 @@ pub struct MixConfig {
     pub seed: u64,
     /// Maximum number of epochs of a source, or of a language with its own share of a source, at
     /// most 1000. A mixture that needs more is refused.
-    #[default(Epochs { number: Rate { units: 4 * Rate::ONE } })]
+    #[default(Epochs { units: 4 * Rate::ONE })]
     pub max_epochs: Epochs,
     /// Approximate size of an output file in bytes before compression; one file is held in memory.
     #[default(Budget(1 << 30))]
@@ -157,17 +159,21 @@ pub enum Copies {
 }
 
 /// A number of epochs above 0, exact: 2.37 epochs of 1000 tokens are 2370 tokens.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Epochs {
-    /// The number, which may be above 1.
-    number: Rate,
+    /// The number in units of 10^-[`MAX_DECIMALS`].
+    units: u64,
 }
 
 impl Epochs {
     /// Returns ceil(epochs · `total`), computed exactly.
     pub fn ceil_of(self, total: u64) -> u128 {
-        (u128::from(self.number.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
+        (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
+    }
+
+    /// Returns the nearest f64, whose shortest decimal is the number as it was written.
+    fn as_f64(self) -> f64 {
+        self.units as f64 / Rate::ONE as f64
     }
 }
 
@@ -178,7 +184,7 @@ impl FromStr for Epochs {
         let wrong = || format!("`{text}` is not a number of epochs below 18 million, such as 2.37");
         let units = parse_units(text, MAX_DECIMALS).filter(|units| *units > 0);
         let units = units.filter(|_| !text.starts_with('.'));
-        units.map(|units| Self { number: Rate { units } }).ok_or_else(wrong)
+        units.map(|units| Self { units }).ok_or_else(wrong)
     }
 }
 
@@ -190,15 +196,21 @@ impl<'de> Deserialize<'de> for Epochs {
 
 impl std::fmt::Display for Epochs {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.number.fmt(f)
+        self.as_f64().fmt(f)
+    }
+}
+
+impl Serialize for Epochs {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_f64(self.as_f64())
     }
 }
 
 impl MixConfig {
     /// Parses and checks `mix.toml`; `origin` names it in errors.
     pub fn from_toml(text: &str, origin: &str) -> Result<Self> {
-        let mut config: Self = toml::from_str(text)
-            .map_err(|e| Error::config(origin, words::explain_file_error(&e)))?;
+        let mut config: Self =
+            toml::from_str(text).map_err(|e| Error::config(origin, explain_file_error(&e)))?;
         for (place, source) in config.sources.iter_mut().enumerate() {
             if source.name.is_empty() {
                 source.name = format!("source-{}", place + 1);
@@ -248,7 +260,7 @@ impl MixConfig {
 
 /// Returns the sum of `rates` in units of 10^-[`MAX_DECIMALS`], at most `u64::MAX`.
 fn sum_units<'r>(rates: impl IntoIterator<Item = &'r Rate>) -> u64 {
-    rates.into_iter().map(|rate| rate.units).fold(0, u64::saturating_add)
+    rates.into_iter().map(|rate| rate.units()).fold(0, u64::saturating_add)
 }
 
 impl MixSource {
@@ -259,16 +271,14 @@ impl MixSource {
 
     /// Returns the share of the languages that [`MixSource::languages`] does not name.
     pub fn share_left(&self) -> Option<Rate> {
-        // If the shares add up to 1, nothing is left.
-        let left = Rate::ONE.checked_sub(sum_units(self.languages.values()));
-        left.filter(|units| *units > 0).map(|units| Rate { units })
+        Rate::of_units(Rate::ONE.saturating_sub(sum_units(self.languages.values())))
     }
 
     /// Checks this source alone.
     fn check(&self) -> Result<()> {
         let amounts = [self.share.is_some(), self.tokens.is_some(), self.epochs.is_some()];
         if let Some(code) = self.languages.keys().find(|code| !is_language_code(code)) {
-            let reason = format!("`{code}` is not {}", super::LANGUAGE_CODE);
+            let reason = format!("`{code}` is not {}", LANGUAGE_CODE);
             return Err(self.wrong("languages", reason));
         }
         if let Some(power) = self.temperature.filter(|power| !(0.0..=1.0).contains(power)) {
