@@ -35,7 +35,8 @@ pub use polysift_data::{export, input, parts};
 #[cfg(feature = "datasets")]
 pub use polysift_datasets as dataset;
 pub use polysift_encoder as encoder;
-pub use polysift_heads::{fasttext, head, train};
+pub use polysift_fasttext as fasttext;
+pub use polysift_heads::{head, train};
 pub use polysift_mix as mix;
 pub use polysift_remote as remote;
 pub use polysift_runs::{cluster, run};

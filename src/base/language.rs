@@ -2,6 +2,9 @@
 
 use isolang::Language;
 
+/// Language code of a document whose language is unknown (ISO 639-2 "undetermined").
+pub const UNDETERMINED_LANGUAGE: &str = "und";
+
 /// ISO 639-3 codes that corpora use for the standard form of a language, each with the ISO 639-1
 /// code of that language; from the language aliases of CLDR.
 #[rustfmt::skip]

@@ -13,7 +13,7 @@ use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, Keep, RunConfig};
 use polysift_data::input::LANG;
 use polysift_encoder::{EmbeddedTexts, Recipe};
-use polysift_heads::fasttext::TextScratch;
+use polysift_fasttext::TextScratch;
 use polysift_heads::head::{AnyHead, DocumentScore, RowHead, ScoreScratch};
 use polysift_runs::run::{RunDir, Stage};
 

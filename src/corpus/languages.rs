@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{LanguageSource, RunConfig};
-use polysift_data::input::UNDETERMINED_LANGUAGE;
 use polysift_runs::run::{Plan, Shard};
 
 /// Name, in place of a language code, of a head that serves every language.

@@ -1,7 +1,6 @@
-//! Heads ([`head`], [`fasttext`]) score embeddings or texts; [`train`] trains them. [`vectors`]
-//! finds embeddings that are close to each other.
+//! Heads ([`head`]) score embeddings or texts; [`train`] trains them. [`vectors`] finds embeddings
+//! that are close to each other.
 
-pub mod fasttext;
 pub mod head;
 pub mod train;
 pub mod vectors;

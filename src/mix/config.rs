@@ -278,7 +278,7 @@ impl MixSource {
     fn check(&self) -> Result<()> {
         let amounts = [self.share.is_some(), self.tokens.is_some(), self.epochs.is_some()];
         if let Some(code) = self.languages.keys().find(|code| !is_language_code(code)) {
-            let reason = format!("`{code}` is not {}", LANGUAGE_CODE);
+            let reason = format!("`{code}` is not {LANGUAGE_CODE}");
             return Err(self.wrong("languages", reason));
         }
         if let Some(power) = self.temperature.filter(|power| !(0.0..=1.0).contains(power)) {

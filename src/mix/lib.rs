@@ -45,8 +45,9 @@ use polysift_base::error::{Error, Result};
 use polysift_base::io::{
     confine, create_folder, list, read_json, remove, remove_while, write_json, write_new,
 };
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_base::progress::STOP_POLL;
-use polysift_data::input::{InputFile, MIXTURE, UNDETERMINED_LANGUAGE, discover};
+use polysift_data::input::{InputFile, MIXTURE, discover};
 use polysift_runs::run::{RunDir, Worker, difference};
 use shuffle::{JSON, Shuffle};
 

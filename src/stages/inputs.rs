@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use crate::train::check_samples;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::is_url;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_base::language::iso_639_3;
 use polysift_base::progress::Stop;
 use polysift_config::{
@@ -16,11 +17,9 @@ use polysift_corpus::filter::open_filter;
 use polysift_corpus::heads::{for_each_head, needs_encoder_error, warn_of_unserved};
 use polysift_corpus::languages::{ALL_LANGUAGES, planned_languages};
 use polysift_corpus::training::PlannedHead;
-use polysift_data::input::{
-    ColumnKind, ColumnValues, DocumentReader, Format, LANG, UNDETERMINED_LANGUAGE, languages_of,
-};
+use polysift_data::input::{ColumnKind, ColumnValues, DocumentReader, Format, LANG, languages_of};
 use polysift_encoder::{HubSettings, resolve};
-use polysift_heads::fasttext::LanguageIdentifier;
+use polysift_fasttext::LanguageIdentifier;
 use polysift_heads::head::HeadSpec;
 use polysift_runs::run::{Plan, RunDir, Shard};
 use polysift_selection::plan_thresholds;

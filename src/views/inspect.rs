@@ -18,7 +18,7 @@ use polysift_corpus::Context;
 use polysift_corpus::model::encoder_digest;
 use polysift_corpus::select::selections;
 use polysift_data::input::{InputFile, MIXTURE, discover, open_rows};
-use polysift_heads::fasttext::{FastTextModel, is_model};
+use polysift_fasttext::{FastTextModel, is_model};
 use polysift_heads::head::{FastTextHead, HEAD_EXTENSIONS, Head};
 use polysift_runs::run::RunDir;
 

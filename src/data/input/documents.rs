@@ -16,8 +16,9 @@ use super::csv::CsvReader;
 use super::json_lines::JsonReader;
 use super::parquet::ParquetReader;
 use super::values::row_vectors;
-use super::{Format, InputFile, UNDETERMINED_LANGUAGE};
+use super::{Format, InputFile};
 use polysift_base::error::Result;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{InputConfig, LanguageSource};
 
 /// Name of the column of token counts, the only column of documents with nulls.

@@ -4,8 +4,9 @@ use serde::{Deserialize, Serialize};
 
 use super::columns::{ColumnKind, Rejects, TableRow};
 use super::documents::{DocumentInfo, DocumentRequest};
-use super::{BATCH_ROWS, InputFile, UNDETERMINED_LANGUAGE};
+use super::{BATCH_ROWS, InputFile};
 use polysift_base::error::Result;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{
     HeadConfig, InputConfig, LANGUAGE_CODE, LabelKind, LanguageSource, is_language_code,
 };

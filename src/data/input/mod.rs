@@ -62,8 +62,6 @@ pub use table::{
 };
 pub use values::{retyped, strings};
 
-/// Language code of a document whose language is unknown (ISO 639-2 "undetermined").
-pub const UNDETERMINED_LANGUAGE: &str = "und";
 /// Maximum rows per decoded batch; long rows lower it, see [`BATCH_BYTES`].
 const BATCH_ROWS: usize = 1024;
 /// Approximate bytes of a decoded batch: memory must not grow with its texts. One longer row fits.

@@ -4,12 +4,12 @@ use std::borrow::Cow;
 use std::io::BufRead;
 use std::path::Path;
 
-use super::UNDETERMINED_LANGUAGE;
 use super::columns::{ColumnKind, ColumnRequest};
 use super::documents::join_script;
 use super::json_lines::{JsonField, LineChecker, find, parse_object};
 use super::lines::{LineReader, TextLine};
 use polysift_base::error::Result;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{InputConfig, LanguageSource};
 
 /// Keys of the language and the script of a document if the settings name none.

@@ -45,9 +45,9 @@ pub(crate) use scorer::{LinearLayer, References, centred};
 pub use scorer::{ScoreScratch, Scorer};
 pub use text::FastTextHead;
 
-use crate::fasttext::is_model;
 use polysift_base::error::{Error, Result};
 use polysift_config::{HeadConfig, HeadKind};
+use polysift_fasttext::is_model;
 
 /// A head of any kind.
 #[derive(Debug, Clone)]

@@ -9,10 +9,10 @@ use rayon::prelude::*;
 use super::DocumentScore;
 use super::card::{HeadOf, HeadSpec, ModelCard, TextCard};
 use super::file::missing_file;
-use crate::fasttext::{FastTextModel, TextScratch, document_line};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{if_there, read};
 use polysift_config::{HeadConfig, HeadKind, HeadOutput, Mode, TextSpec};
+use polysift_fasttext::{FastTextModel, TextScratch, document_line};
 
 /// A head that scores texts by their words.
 pub type FastTextHead = HeadOf<FastTextScorer>;

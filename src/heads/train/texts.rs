@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use super::request::TrainingRequest;
-use crate::fasttext::{self, sample_line};
 use crate::head::{FastTextHead, HeadSpec, TextCard, TrainingRecord};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{FileStamp, write_json};
 use polysift_base::metrics::Metrics;
+use polysift_fasttext::{fit, sample_line};
 
 /// Trains a fastText head on 80% of the samples (10% each are kept for validation and test). Writes
 /// its model to `path` and its card beside it, see [`FastTextHead::card_path`]. Returns the head
@@ -24,13 +24,11 @@ pub fn train_text_head(
     let lines: Vec<(String, bool)> = splits.train.iter().map(line).collect();
     let streams = ["initialisation", "order"].map(|purpose| request.random_stream(purpose));
     let word_ngrams = config.word_ngrams(request.language);
-    let model =
-        fasttext::fit(config, word_ngrams, &lines, streams, request.stop)?.ok_or_else(|| {
-            let rate = config.learning_rate;
-            request.error(format!(
-                "the vectors are not finite; try a smaller learning_rate than {rate}"
-            ))
-        })?;
+    let model = fit(config, word_ngrams, &lines, streams, request.stop)?.ok_or_else(|| {
+        let rate = config.learning_rate;
+        request
+            .error(format!("the vectors are not finite; try a smaller learning_rate than {rate}"))
+    })?;
     if model.dictionary.num_words + model.settings.buckets == 0 {
         return Err(request.error("no word occurs `min_count` times in the training split"));
     }

@@ -37,7 +37,7 @@ use polysift_corpus::model::{freeze_encoded, load_model};
 use polysift_corpus::work::Failures;
 use polysift_corpus::{Cascade, Context, FrozenEmbeddings, FrozenEncoder, StageWork};
 use polysift_encoder::Model;
-use polysift_heads::fasttext::LanguageIdentifier;
+use polysift_fasttext::LanguageIdentifier;
 use polysift_runs::run::{Plan, Stage};
 use queue::{Pipeline, queue};
 

@@ -18,7 +18,7 @@ use polysift_corpus::{Cascade, Context};
 use polysift_data::input::Reject;
 use polysift_data::parts::EmbeddingRows;
 use polysift_encoder::Model;
-use polysift_heads::fasttext::LanguageIdentifier;
+use polysift_fasttext::LanguageIdentifier;
 use polysift_runs::run::{Claims, Encoded, Shard};
 
 /// The shards that this process claims, and its progress.

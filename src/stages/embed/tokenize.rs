@@ -4,9 +4,10 @@ use rayon::prelude::*;
 
 use super::queue::{ChunkBatch, Pipeline, Receiver, Sender, Step};
 use polysift_base::error::Result;
-use polysift_data::input::{DocumentBatch, UNDETERMINED_LANGUAGE};
+use polysift_base::language::UNDETERMINED_LANGUAGE;
+use polysift_data::input::DocumentBatch;
 use polysift_encoder::Model;
-use polysift_heads::fasttext::TextScratch;
+use polysift_fasttext::TextScratch;
 use polysift_tokenizer::Tokenized;
 
 /// Texts that a pool thread tokenizes at a time.

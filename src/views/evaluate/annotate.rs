@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use super::texts::TextScorer;
 use polysift_base::error::Result;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{FilterAction, FilterConfig, KEPT, LanguageSource, Rate, RunConfig};
 use polysift_corpus::filter::FilteredDocument;
 use polysift_corpus::heads::{Heads, head_file};
@@ -15,11 +16,9 @@ use polysift_corpus::languages::ALL_LANGUAGES;
 use polysift_corpus::rows::Fate;
 use polysift_corpus::select::selections;
 use polysift_corpus::verdicts::{OpenFilters, judge, open_filters};
-use polysift_data::input::{
-    LANG, StreamDocument, UNDETERMINED_LANGUAGE, languages_of, score_value,
-};
+use polysift_data::input::{LANG, StreamDocument, languages_of, score_value};
 use polysift_data::parts::FoundRow;
-use polysift_heads::fasttext::{LanguageIdentifier, TextScratch};
+use polysift_fasttext::{LanguageIdentifier, TextScratch};
 use polysift_heads::head::DocumentScore;
 use polysift_runs::run::RunDir;
 use polysift_selection::{ScoredDocument, Selection, ThresholdKind};

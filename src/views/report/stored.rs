@@ -12,7 +12,7 @@ use polysift_corpus::rows::{Row, RunRows, ShardRows};
 use polysift_corpus::select::stored_selections;
 use polysift_corpus::verdicts::check_filtered;
 use polysift_corpus::{Context, Embedded, ScoreFiles};
-use polysift_heads::fasttext::is_model;
+use polysift_fasttext::is_model;
 use polysift_heads::head::{AnyHead, DocumentScore, FastTextHead};
 use polysift_selection::{Bound, RankKey, ScoredDocument, Selection, ThresholdKind};
 

@@ -8,11 +8,12 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use polysift_base::error::{Error, Result};
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_base::sample::ordinal_rank;
 use polysift_config::{InputConfig, LanguageSource};
 use polysift_corpus::embedded::place_of;
 use polysift_corpus::{RunRows, Texts};
-use polysift_data::input::{DocumentInfo, DocumentReader, InputFile, UNDETERMINED_LANGUAGE};
+use polysift_data::input::{DocumentInfo, DocumentReader, InputFile};
 use polysift_runs::run::{Plan, Shard};
 
 const READ_ROWS: usize = 1024;

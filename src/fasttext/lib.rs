@@ -9,7 +9,7 @@
 //! equal samples give equal files. Sizes in a file are checked before memory is allocated.
 //!
 //! ```
-//! use polysift_heads::fasttext::{FastTextModel, TextScratch};
+//! use polysift_fasttext::{FastTextModel, TextScratch};
 //!
 //! let (model, _digest) = FastTextModel::read("../../tests/golden/fasttext/words.bin".as_ref())?;
 //! let best = model.best("every human right", &mut TextScratch::default());
@@ -30,7 +30,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use fit::fit;
+pub use fit::fit;
 pub use language::LanguageIdentifier;
 pub use model::{FastTextModel, TextScratch, is_model};
-pub(crate) use text::{document_line, sample_line};
+pub use text::{document_line, sample_line};

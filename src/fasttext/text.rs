@@ -8,7 +8,7 @@ use polysift_config::{Mode, Preprocessing, Segmenter, TextSpec};
 const NEWLINE_TOKEN: &str = "<NEW_LINE>";
 
 /// Returns the line of a text to train on.
-pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
+pub fn sample_line(spec: &TextSpec, text: &str) -> String {
     let line = match spec.preprocessing {
         Preprocessing::DeleteNewlines => text.replace('\n', "").trim_matches(is_space).to_owned(),
         Preprocessing::Collapse => join_words(text.split(is_space)),
@@ -21,7 +21,7 @@ pub(crate) fn sample_line(spec: &TextSpec, text: &str) -> String {
 }
 
 /// Returns the line of a text to score, which published mode prepares in another way.
-pub(crate) fn document_line(spec: &TextSpec, text: &str) -> String {
+pub fn document_line(spec: &TextSpec, text: &str) -> String {
     match spec.inference {
         Mode::Default => sample_line(spec, text),
         // It trims before it deletes, so that the line may end with a space.

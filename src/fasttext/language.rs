@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::model::{FastTextModel, TextScratch};
 use polysift_base::error::{Error, Result};
 use polysift_base::io::if_there;
+use polysift_base::language::UNDETERMINED_LANGUAGE;
 use polysift_config::{InputConfig, LABEL_PREFIX, LANGUAGE_CODE, LanguageSource, is_language_code};
-use polysift_data::input::UNDETERMINED_LANGUAGE;
 
 /// A classifier whose labels are languages.
 #[derive(Debug)]

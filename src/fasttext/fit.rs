@@ -21,7 +21,7 @@ use polysift_config::{FastTextConfig, LABEL_PREFIX};
 /// Trains on `samples` for all epochs (C++ `FastText::trainThread`); returns `None` if the vectors
 /// diverged. Samples are lines of words, each with true for the positive label; both labels occur.
 /// The random numbers give the first vectors and the order of the lines.
-pub(crate) fn fit(
+pub fn fit(
     config: &FastTextConfig,
     word_ngrams: usize,
     samples: &[(String, bool)],
