@@ -19,7 +19,7 @@ use std::time::Instant;
 use anyhow::{Context as _, Result, ensure};
 use polysift::config::{EmbeddingDtype, RunConfig};
 use polysift::corpus::Context;
-use polysift::corpus::scan::ScoreFiles;
+use polysift::corpus::ScoreFiles;
 use polysift::encoder::HubSettings;
 use polysift::input::{DocumentBatch, DocumentBuilder, DocumentInfo};
 use polysift::parts::{EmbeddingWriter, ScoreRows, write_scores};

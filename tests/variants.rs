@@ -47,6 +47,51 @@ fn languages_come_from_two_columns_and_each_has_its_own_thresholds() -> TestResu
     Ok(())
 }
 
+/// Scores of files with several languages are read together, those of the other files language by language.
+#[test]
+fn files_of_several_languages_have_the_thresholds_of_files_of_one() -> TestResult {
+    let work = Workspace::new()?;
+    let languages = ["fra_Latn", "deu_Latn", "swe_Latn"];
+    let row = |i: usize| {
+        // Many scores are equal, so that ids decide; some are missing.
+        let quality = (!i.is_multiple_of(11)).then_some((i * 7 % 4) as f64 / 4.0);
+        json!({"id": format!("<{i}>"), "text": text(i), "lang": languages[i % 7 % 3],
+               "q": quality, "t": (i % 5) as f64})
+    };
+    for part in 0..3 {
+        let rows = (part * 50..part * 50 + 50).map(row);
+        work.write_lines(&format!("mixed/{part}.jsonl"), rows)?;
+    }
+    for language in languages {
+        let rows = (0..150).map(row).filter(|row| row["lang"] == language);
+        work.write_lines(&format!("single/{language}.jsonl"), rows)?;
+    }
+    let removed: Vec<String> = (0..150).step_by(9).map(|i| format!("<{i}>")).collect();
+    work.write("optout.txt", removed.join("\n"))?;
+    let settings = "[encoder]\nmodel = 'none'\n[parts]\nrows = 16\n\
+        [heads.quality]\nkind = 'column'\nscore = 'q'\n\
+        [heads.toxicity]\nkind = 'column'\nscore = 't'\n\
+        [filters.optout]\nkind = 'ids'\nlists = ['optout.txt']\n\
+        [selection]\nweight = 'bytes'\n\
+        [languages._default]\nretention = { quality = [0.1, 0.33] }\nremoval = { toxicity = 0.05 }\n";
+    for (name, input) in [
+        ("mixed", "['mixed/*.jsonl']\nlanguage = { column = 'lang' }"),
+        ("single", "['single/{lang}.jsonl']"),
+    ] {
+        work.write("run.toml", format!("[input]\nfiles = {input}\n{settings}"))?;
+        work.command("run", name).assert().success();
+        polysift().arg("verify").arg(work.path(name)).assert().success();
+    }
+    for language in languages {
+        let [mixed, single] =
+            ["mixed", "single"].map(|name| work.json(&format!("{name}/selection/{language}.json")));
+        let mixed = mixed?;
+        assert!(mixed["thresholds"][0]["scored"]["num_documents"].as_u64() > Some(20));
+        assert_eq!(mixed, single?);
+    }
+    Ok(())
+}
+
 #[test]
 fn embeddings_from_the_input_lose_neither_a_column_nor_their_values() -> TestResult {
     let work = Workspace::new()?;

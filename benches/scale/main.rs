@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use arrow::array::{ArrayRef, RecordBatch, StringArray};
 use parquet::arrow::ArrowWriter;
-use polysift::corpus::scan::ScoreFiles;
+use polysift::corpus::ScoreFiles;
 use polysift::input::{DocumentBuilder, DocumentInfo};
 use polysift::parts::{ScoreRows, write_scores};
 use polysift::run::{PartFile, RunDir, Shard, ShardMarker};

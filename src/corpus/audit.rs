@@ -4,7 +4,7 @@
 use crate::cascaded::LanguageCascade;
 use crate::model::GPU_FLOPS_PER_SEC;
 use crate::rows::RunRows;
-use crate::scan::ScoreFiles;
+use crate::score_files::ScoreFiles;
 use crate::{Context, Embedded};
 use polysift_base::error::Result;
 use polysift_base::metrics::upper_bound;

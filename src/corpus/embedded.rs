@@ -9,8 +9,8 @@ use polysift_runs::run::{Plan, RunDir, Shard, Stage, Summary};
 
 /// Number of bits of an ordinal that hold the row within a shard.
 const ROW_BITS: u32 = 40;
-/// Maximum documents of a group of languages that are in memory together.
-const GROUP_DOCUMENTS: u64 = 1 << 22;
+/// Maximum documents of a group of languages whose documents are in memory together.
+pub const GROUP_DOCUMENTS: u64 = 1 << 22;
 
 /// Returns the ordinal of a row: its position in the whole corpus, in plan order.
 pub fn ordinal(shard: u64, row: u64) -> u64 {
@@ -74,8 +74,13 @@ impl Embedded {
     }
 
     /// Groups those of `languages` that have documents, in order, so that one pass can read a group:
-    /// up to `most` documents of each language stay in memory, and about four million of a group.
-    pub fn language_groups(&self, languages: &BTreeSet<String>, most: u64) -> Vec<Vec<&str>> {
+    /// up to `most` documents of each language stay in memory, and about `of_group` of a group.
+    pub fn language_groups(
+        &self,
+        languages: &BTreeSet<String>,
+        most: u64,
+        of_group: u64,
+    ) -> Vec<Vec<&str>> {
         let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
         let counts = self.summaries.iter().flat_map(|summary| &summary.counts);
         for (language, count) in counts.filter(|(language, _)| languages.contains(*language)) {
@@ -85,7 +90,7 @@ impl Embedded {
         for (language, count) in documents {
             weight += count.min(most);
             match groups.last_mut() {
-                Some(group) if weight <= GROUP_DOCUMENTS => group.push(language),
+                Some(group) if weight <= of_group => group.push(language),
                 _ => {
                     weight = count.min(most);
                     groups.push(vec![language]);

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::embedded::ordinal;
 use crate::left_out::LeftOut;
-use crate::scan::{ScoreFiles, read_part};
+use crate::score_files::{ScoreFiles, read_part};
 use crate::verdicts::{check_filtered, removed_by_filters, verdicts_of};
 use crate::{Cascade, Context, Embedded};
 use polysift_base::error::Result;

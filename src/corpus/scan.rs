@@ -1,58 +1,21 @@
 //! The stored scores of one language as the selection scans them, and its thresholds.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
 use crate::embedded::ordinal;
-use crate::languages::ALL_LANGUAGES;
 use crate::left_out::LeftOut;
-use crate::model::is_precise;
+use crate::mixed::MixedScores;
+use crate::score_files::{ROW, ScoreFiles, batches_of, weight_column, weights_of};
 use crate::verdicts::removed_rows;
-use crate::work::score_keys;
 use crate::{Cascade, Context, Embedded};
-use polysift_base::error::{Error, Result};
-use polysift_config::Weight;
-use polysift_data::input::NUM_TOKENS;
-use polysift_data::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
+use polysift_base::error::Result;
+use polysift_data::parts::{PartBatch, PartBatches, PartReader};
 use polysift_heads::head::DocumentScore;
-use polysift_runs::run::{RunDir, Shard, Stage};
+use polysift_runs::run::Shard;
 use polysift_selection::{Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch};
-
-const ROW: &str = "row";
-
-/// Which scores of a run are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ScoreFiles {
-    /// Scores of the score stage.
-    Scored,
-    /// Scores of the refine stage.
-    Refined,
-}
-
-impl ScoreFiles {
-    /// Returns the scores that selections use; [`Error::Missing`] if they must be refined first.
-    pub fn selected(context: Context<'_>) -> Result<Self> {
-        let run = context.run;
-        if !context.config.selection.refine || is_precise(run)? {
-            return Ok(Self::Scored);
-        }
-        let mut keys = score_keys(&run.plan()?, context.config.heads.keys());
-        keys.push(ALL_LANGUAGES.to_owned());
-        let marked = run.marked(Stage::Refine, &keys)?;
-        let Some(at) = marked.iter().position(Option::is_none) else { return Ok(Self::Refined) };
-        let reason = format!("{} is not refined yet; run `polysift refine`", keys[at]);
-        Err(Error::missing(run.root(), reason))
-    }
-
-    /// Returns the path of part `index` of the scores of `shard` by `head`.
-    pub fn part(self, run: &RunDir, head: &str, shard: &Shard, index: usize) -> PathBuf {
-        let folder = if self == Self::Refined { "refined" } else { "scores" };
-        run.path(format!("{folder}/{head}/{}/part-{index:05}.parquet", shard.name))
-    }
-}
 
 /// The scores of all heads for one language.
 pub struct ScoredCorpus<'a> {
@@ -63,9 +26,10 @@ pub struct ScoredCorpus<'a> {
     pub(crate) cascade: Cascade,
     /// Shards with documents of the language: index in the plan, shard, number of parts.
     shards: Vec<(u64, &'a Shard, usize)>,
-    /// By shard; read once, although a selection scans the scores several times.
+    /// By shard that `mixed` lacks; read once, although a selection scans the scores several times.
     left_out: Vec<LeftOut>,
     rescored: Option<&'a RescoredOf<'a>>,
+    mixed: Option<&'a MixedScores>,
 }
 
 /// New scores by row of a shard, with one entry per head of the run.
@@ -74,32 +38,30 @@ pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
 /// Returns the new scores for a shard.
 pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
-/// Makes the error for a weight by tokens in a run that did not count them.
-fn tokens_not_counted() -> Error {
-    let reason = "is `tokens`, which were not counted when the corpus was embedded; embed it again \
-                  with this setting (`--weight tokens --redo embed`)";
-    Error::config("selection.weight", reason)
-}
-
 impl<'a> ScoredCorpus<'a> {
-    /// Opens the scores of `language` in `files`; `rescored` replaces some of them.
+    /// Opens the scores of `language` in `files`; `rescored` replaces some of them. Shards in `mixed`
+    /// are read only if ids are needed.
     pub fn open(
         context: Context<'a>,
         embedded: &'a Embedded,
         language: &'a str,
         files: ScoreFiles,
         rescored: Option<&'a RescoredOf<'a>>,
+        mixed: Option<&'a MixedScores>,
     ) -> Result<Self> {
         let heads = context.config.heads.keys().map(String::as_str).collect();
         let shards = embedded.shards_with(&[language]);
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
         let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
             context.stop.check()?;
+            if mixed.is_some_and(|mixed| mixed.shards.contains_key(&place)) {
+                return Ok(LeftOut::default());
+            }
             let cascaded = cascade.left_out_rows(context, place, shard)?;
-            Ok(LeftOut { removed: removed_rows(context, shard, language)?, ..cascaded })
+            Ok(LeftOut { removed: removed_rows(context, shard, Some(language))?, ..cascaded })
         };
         let left_out = shards.par_iter().map(left_out).collect::<Result<_>>()?;
-        Ok(Self { context, files, language, heads, cascade, shards, left_out, rescored })
+        Ok(Self { context, files, language, heads, cascade, shards, left_out, rescored, mixed })
     }
 
     /// Opens part `index` of `shard`; `None` if it has no rows of the language.
@@ -115,60 +77,21 @@ impl<'a> ScoredCorpus<'a> {
         }
         // Without a requested head the rows still count; every head has all of them.
         let heads = if request.heads.is_empty() { &[0][..] } else { &request.heads };
-        let path = |head: usize| self.files.part(self.context.run, self.heads[head], shard, index);
-        let mut parts: Vec<PartReader> =
-            heads.iter().map(|&head| PartReader::open(&path(head))).collect::<Result<_>>()?;
-        let first = &parts[0];
-        if parts.iter().any(|part| part.num_rows() != first.num_rows()) {
-            let reason = "the scores of two heads do not hold the same rows";
-            return Err(Error::corrupt(&path(heads[0]), reason));
-        }
-        let only = first.only_language();
+        let names = heads.iter().map(|&head| self.heads[head]);
+        let mut parts = self.files.open(self.context.run, names, shard, index)?;
+        let only = parts[0].only_language();
         if only.as_ref().is_some_and(|only| only != self.language) {
             return Ok(None);
         }
         let language = only.is_none().then_some(self.language);
-        let weight = self.weight_column().into_iter();
+        let weight = weight_column(self.context.config).into_iter();
         let mut names: Vec<&str> = weight.chain(language.map(|_| "language")).collect();
         let LeftOut { removed, dropped, audited, .. } = left_out;
         if !removed.is_empty() || !dropped.is_empty() || !audited.is_empty() {
             names.push(ROW);
         }
-        let mut scans = Vec::new();
-        for (&head, part) in heads.iter().zip(&parts) {
-            scans.push((head, part.scores(&names)?));
-            names.clear(); // the columns of the documents are read once
-        }
+        let scans = heads.iter().copied().zip(batches_of(&parts, names)?).collect();
         Ok(Some(ScannedPart { scans, first: parts.swap_remove(0), language, corpus: self }))
-    }
-
-    /// Returns the column with the weights; `None` if every document weighs 1.
-    fn weight_column(&self) -> Option<&'static str> {
-        match self.context.config.selection.weight {
-            Weight::Documents => None,
-            Weight::Bytes => Some("num_bytes"),
-            Weight::Tokens => Some(NUM_TOKENS),
-        }
-    }
-}
-
-/// Reads part `index` of the scores of `shard`, one entry per head of the run in name order.
-pub fn read_part(
-    context: Context<'_>,
-    files: ScoreFiles,
-    heads: &[&str],
-    shard: &Shard,
-    index: usize,
-) -> Result<Vec<ScoreRows>> {
-    let parts: Vec<ScoreRows> = heads
-        .iter()
-        .map(|head| read_scores(&files.part(context.run, head, shard, index)))
-        .collect::<Result<_>>()?;
-    if parts.windows(2).all(|pair| pair[0].documents.rows() == pair[1].documents.rows()) {
-        Ok(parts)
-    } else {
-        let path = files.part(context.run, heads[0], shard, index);
-        Err(Error::corrupt(&path, "the scores of two heads do not hold the same rows"))
     }
 }
 
@@ -188,8 +111,15 @@ impl Corpus for ScoredCorpus<'_> {
         request: &ScanRequest,
         visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
     ) -> Result<()> {
-        let left_out = &self.left_out[shard];
+        let mut left_out = &self.left_out[shard];
         let (place, shard, num_parts) = self.shards[shard];
+        if let Some(mixed) = self.mixed.and_then(|mixed| mixed.shards.get(&place)) {
+            let Some(rows) = mixed.languages.get(self.language) else { return Ok(()) };
+            if rows.scan(request, visit)? {
+                return Ok(());
+            }
+            left_out = &mixed.left_out;
+        }
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
         for index in 0..num_parts {
             self.context.stop.check()?;
@@ -289,12 +219,12 @@ impl ScannedPart<'_> {
                 ids = identities.ids()?;
             }
             let removal_weights = removal_weights(&batches[0], left_out)?;
-            let weights = |name| batches[0].numbers(name)?.ok_or_else(tokens_not_counted);
+            let weight = weight_column(self.corpus.context.config);
             visit(&ScoreBatch {
                 len: batches[0].len(),
                 ids: &ids,
                 ordinals: &ordinals,
-                weights: self.corpus.weight_column().map(weights).transpose()?,
+                weights: weight.map(|name| weights_of(&batches[0], name)).transpose()?,
                 heads: &heads,
                 removal_weights: removal_weights.as_deref(),
                 dropped,

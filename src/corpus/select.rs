@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::audit;
-use crate::scan::{ScoreFiles, ScoredCorpus};
+use crate::mixed::MixedScores;
+use crate::scan::ScoredCorpus;
+use crate::score_files::ScoreFiles;
 use crate::verdicts::{check_filtered, filter_settings};
 use crate::{Cascade, Context, Embedded, Heads};
 use polysift_base::error::{Error, Result};
@@ -89,16 +91,18 @@ pub fn stored_selections(
     languages.into_iter().map(stored).collect()
 }
 
-/// Computes the thresholds of one language from the scores in `files`, and audits its cascade.
+/// Computes the thresholds of one language from the scores in `files`, of which `mixed` may hold
+/// some, and audits its cascade.
 pub fn select_language(
     context: Context<'_>,
     embedded: &Embedded,
     heads: &Heads,
     language: &str,
     files: ScoreFiles,
+    mixed: Option<&MixedScores>,
 ) -> Result<Selection> {
     let thresholds = thresholds_of(context, language, heads)?;
-    let corpus = ScoredCorpus::open(context, embedded, language, files, None)?;
+    let corpus = ScoredCorpus::open(context, embedded, language, files, None, mixed)?;
     let selected = select(&corpus, &thresholds, context.config.selection.mode);
     let mut selection = selected.map_err(|error| match error {
         Error::Config { name, reason } => Error::config(name, format!("{reason} (in {language})")),

@@ -119,12 +119,17 @@ pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> 
     RowSet::removed(verdicts, removes)
 }
 
-/// Reads the rows of `shard` that filters remove before the thresholds of `language` are computed.
-pub(crate) fn removed_rows(context: Context<'_>, shard: &Shard, language: &str) -> Result<RowSet> {
+/// Reads the rows of `shard` that filters remove before the thresholds are computed, of the language
+/// `only` or of all languages.
+pub(crate) fn removed_rows(
+    context: Context<'_>,
+    shard: &Shard,
+    only: Option<&str>,
+) -> Result<RowSet> {
     if !context.config.filters.values().any(FilterConfig::removes_before) {
         return Ok(RowSet::default());
     }
-    Ok(removed_by_filters(context.config, &verdicts_of(context, shard, Some(language))?))
+    Ok(removed_by_filters(context.config, &verdicts_of(context, shard, only)?))
 }
 
 /// Filters with their settings, by name.

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use polysift_base::error::Result;
 use polysift_config::CascadeConfig;
+use polysift_corpus::mixed::MixedGroups;
 use polysift_corpus::select::{refine_settings, scored_run, select_language, threshold_settings};
 use polysift_corpus::{Context, ScoreFiles, StageWork};
 use polysift_runs::run::{ShardMarker, Stage};
@@ -19,12 +20,18 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     }
     context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
     let languages = heads.languages().iter().cloned().collect();
-    let work = StageWork::dealt(context, Stage::Threshold, languages)?;
+    let mut work = StageWork::dealt(context, Stage::Threshold, languages)?;
+    let mixed = MixedGroups::new(context, &embedded, scores);
+    if !mixed.is_empty() {
+        work.at_once = 1; // its threads would wait for the scores that one of them reads
+    }
     let one = |_| Some(1);
     work.for_all(context, "languages", one, |context, item| {
         context.stop.check()?;
         let language = &work.items.keys[item];
-        let selection = select_language(context, &embedded, &heads, language, scores)?;
+        let mixed = mixed.with(language)?;
+        let selection =
+            select_language(context, &embedded, &heads, language, scores, mixed.as_deref())?;
         warn_of_misses(language, &selection, context.config.cascade.as_ref());
         context.check_held()?;
         let files = vec![run.write_json(&run.selection_file(language), &selection)?];

@@ -184,6 +184,11 @@ impl PartBatch {
         Ok((numbers.null_count() == 0).then(|| &numbers.values()[..]))
     }
 
+    /// Returns the languages.
+    pub fn languages(&self) -> Result<&StringArray> {
+        full_column(&self.batch, "language", &self.path)
+    }
+
     /// Returns the ids.
     pub fn ids(&self) -> Result<Vec<&str>> {
         let ids: &StringArray = full_column(&self.batch, "id", &self.path)?;
@@ -201,8 +206,8 @@ impl PartBatch {
         }
         let mut mask = vec![true; self.len()];
         if let Some(language) = language {
-            let languages: &StringArray = full_column(&self.batch, "language", &self.path)?;
-            mask.iter_mut().zip(languages).for_each(|(is, found)| *is &= found == Some(language));
+            let found = mask.iter_mut().zip(self.languages()?);
+            found.for_each(|(is, found)| *is &= found == Some(language));
         }
         if let Some(counts) = counts {
             let rows: &UInt64Array = full_column(&self.batch, "row", &self.path)?;

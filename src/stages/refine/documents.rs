@@ -16,9 +16,9 @@ use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
 use polysift_corpus::rows::{Row, RunRows};
-use polysift_corpus::scan::{Rescored, ScoreFiles, ScoredCorpus};
+use polysift_corpus::scan::{Rescored, ScoredCorpus};
 use polysift_corpus::select::thresholds_of;
-use polysift_corpus::{Context, Embedded, Heads};
+use polysift_corpus::{Context, Embedded, Heads, ScoreFiles};
 use polysift_data::input::{DocumentBatch, DocumentBuilder};
 use polysift_data::parts::read_scores;
 use polysift_encoder::Model;
@@ -88,7 +88,8 @@ impl<'a> RunScores<'a> {
         let mut languages = BTreeMap::new();
         for (language, thresholds) in self.encoded_thresholds()? {
             let files = ScoreFiles::Scored;
-            let corpus = ScoredCorpus::open(context, embedded, &language, files, Some(&rescored))?;
+            let corpus =
+                ScoredCorpus::open(context, embedded, &language, files, Some(&rescored), None)?;
             let selection = select(&corpus, &thresholds, context.config.selection.mode)?;
             let of = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
                 seen.get(&language).map(|heads| heads[head]).unwrap_or_default()

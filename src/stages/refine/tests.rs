@@ -14,9 +14,9 @@ use polysift_config::{DeviceChoice, EncoderPrecision, Mode, REFINE_MIN_SAMPLE, R
 use polysift_corpus::embedded::ordinal;
 use polysift_corpus::plan::plan;
 use polysift_corpus::refinement::Refinement;
-use polysift_corpus::scan::{ScoreFiles, read_part};
+use polysift_corpus::score_files::read_part;
 use polysift_corpus::select::select_language;
-use polysift_corpus::{Embedded, Heads};
+use polysift_corpus::{Embedded, Heads, ScoreFiles};
 use polysift_data::parts::read_scores;
 use polysift_encoder::HubSettings;
 use polysift_runs::run::{PartFile, Worker};
@@ -194,7 +194,7 @@ impl Noisy {
     fn select(&self, files: ScoreFiles) -> Result<Selection> {
         let embedded = Embedded::of(&self.run)?;
         let heads = Heads::load(self.context(), &embedded)?;
-        select_language(self.context(), &embedded, &heads, LANGUAGE, files)
+        select_language(self.context(), &embedded, &heads, LANGUAGE, files, None)
     }
 
     fn each_row(

@@ -6,9 +6,9 @@ use super::rules::Calls;
 use polysift_base::error::{Error, Result};
 use polysift_base::metrics::WeightedText;
 use polysift_config::{HeadConfig, Keep, Mode, Rate};
-use polysift_corpus::scan::{ScoreFiles, ScoredCorpus};
+use polysift_corpus::scan::ScoredCorpus;
 use polysift_corpus::select::{scored_run, stored_selections};
-use polysift_corpus::{Context, Embedded, RunRows};
+use polysift_corpus::{Context, Embedded, RunRows, ScoreFiles};
 use polysift_data::input::LabelledText;
 use polysift_heads::head::{DocumentScore, HeadSpec};
 use polysift_selection::{
@@ -121,7 +121,7 @@ impl<'a> EstimatedRun<'a> {
                 kind: ThresholdKind::Retain(rates.iter().copied().collect()),
                 output: spec.output,
             };
-            let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None)?;
+            let corpus = ScoredCorpus::open(context, embedded, language, self.scores, None, None)?;
             let ladder = select(&corpus, &[threshold], Mode::Default)?;
             let smallest = texts.smallest_rates(&ladder, 0);
             for rate in rates.into_iter().rev() {

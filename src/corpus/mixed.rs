@@ -1,0 +1,185 @@
+//! Scores of shards with several languages, in memory.
+//!
+//! Each language has thresholds of its own. If each of 1,000 languages read the shards that hold
+//! all of them, every score would be read a few thousand times. So such shards are read once for a
+//! group of languages, as many as fit in memory.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use rayon::prelude::*;
+
+use crate::left_out::LeftOut;
+use crate::score_files::{ROW, ScoreFiles, batches_of, weight_column, weights_of};
+use crate::verdicts::removed_rows;
+use crate::{Context, Embedded};
+use polysift_base::error::Result;
+use polysift_base::panics::lock;
+use polysift_data::parts::PartBatch;
+use polysift_runs::run::Shard;
+use polysift_selection::{HeadColumn, ScanRequest, ScoreBatch};
+
+/// Maximum bytes of the scores of a group of languages.
+const MAX_BYTES: u64 = 2 << 30;
+
+/// Groups of languages, of which one is in memory.
+pub struct MixedGroups<'a> {
+    context: Context<'a>,
+    embedded: &'a Embedded,
+    files: ScoreFiles,
+    groups: Vec<Vec<&'a str>>,
+    held: Mutex<Option<(usize, Arc<MixedScores>)>>,
+}
+
+impl<'a> MixedGroups<'a> {
+    /// Groups the languages of `embedded` by the sizes of their scores; without groups if no shard
+    /// has several languages.
+    pub fn new(context: Context<'a>, embedded: &'a Embedded, files: ScoreFiles) -> Self {
+        let bytes_per_document = 9 * context.config.heads.len() as u64 + 8;
+        let mut groups = Vec::new();
+        if embedded.summaries.iter().any(|summary| summary.counts.len() > 1) {
+            let most = MAX_BYTES / bytes_per_document;
+            groups = embedded.language_groups(&embedded.languages(), u64::MAX, most);
+        }
+        Self { context, embedded, files, groups, held: Mutex::default() }
+    }
+
+    /// Returns true if no shard has several languages.
+    pub fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Returns the scores of the group of `language`, and reads them if another group is in memory.
+    /// No two threads of a pool may call this at a time.
+    pub fn with(&self, language: &str) -> Result<Option<Arc<MixedScores>>> {
+        let Some(at) = self.groups.iter().position(|group| group.contains(&language)) else {
+            return Ok(None);
+        };
+        let mut held = lock(&self.held);
+        if let Some((_, scores)) = held.as_ref().filter(|(group, _)| *group == at) {
+            return Ok(Some(Arc::clone(scores)));
+        }
+        *held = None; // frees the memory first
+        let group = &self.groups[at];
+        let scores = Arc::new(MixedScores::read(self.context, self.embedded, group, self.files)?);
+        *held = Some((at, Arc::clone(&scores)));
+        Ok(Some(scores))
+    }
+}
+
+/// Scores of a group of languages in the shards with several languages, by index in the plan.
+pub struct MixedScores {
+    pub(crate) shards: BTreeMap<u64, MixedShard>,
+}
+
+/// Scores of a group of languages in a shard, and the rows of any language that filters remove.
+pub(crate) struct MixedShard {
+    pub(crate) left_out: LeftOut,
+    pub(crate) languages: BTreeMap<String, MixedRows>,
+}
+
+/// Scores of a language in a shard, in the order of its rows.
+pub(crate) struct MixedRows {
+    len: usize,
+    /// By head of the run: logits and scores, and which rows have both.
+    heads: Vec<([Vec<f32>; 2], Vec<bool>)>,
+    /// `None` if every document weighs 1.
+    weights: Option<Vec<u64>>,
+}
+
+impl MixedScores {
+    fn read(
+        context: Context<'_>,
+        embedded: &Embedded,
+        group: &[&str],
+        files: ScoreFiles,
+    ) -> Result<Self> {
+        let summaries = &embedded.summaries;
+        let mixed = (embedded.shards_with(group).into_par_iter())
+            .filter(|(place, ..)| summaries[*place as usize].counts.len() > 1);
+        let read = |(place, shard, num_parts)| {
+            Ok((place, MixedShard::read(context, group, files, shard, num_parts)?))
+        };
+        Ok(Self { shards: mixed.map(read).collect::<Result<_>>()? })
+    }
+}
+
+impl MixedShard {
+    fn read(
+        context: Context<'_>,
+        group: &[&str],
+        files: ScoreFiles,
+        shard: &Shard,
+        num_parts: usize,
+    ) -> Result<Self> {
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let removed = removed_rows(context, shard, None)?;
+        let weight = weight_column(context.config);
+        let row = (!removed.is_empty()).then_some(ROW);
+        let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
+        let new = || MixedRows {
+            len: 0,
+            heads: vec![Default::default(); heads.len()],
+            weights: weight.map(|_| Vec::new()),
+        };
+        let mut found: Vec<MixedRows> = group.iter().map(|_| new()).collect();
+        for index in 0..num_parts {
+            context.stop.check()?;
+            let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
+            let mut scans = batches_of(&parts, names.clone())?;
+            loop {
+                let batches = scans.iter_mut().filter_map(Iterator::next);
+                let batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
+                let Some(first) = batches.first() else { break };
+                let rows = row.map_or(Ok(None), |row| first.numbers(row))?;
+                let weights = weight.map(|name| weights_of(first, name)).transpose()?;
+                let columns = |batch| Ok((PartBatch::values(batch)?, PartBatch::present(batch)?));
+                let columns: Vec<_> = batches.iter().map(columns).collect::<Result<_>>()?;
+                for (at, language) in first.languages()?.iter().flatten().enumerate() {
+                    if rows.is_some_and(|rows| removed.contains(rows[at])) {
+                        continue;
+                    }
+                    let Ok(own) = group.binary_search(&language) else { continue };
+                    let own = &mut found[own];
+                    own.len += 1;
+                    for ((values, present), column) in own.heads.iter_mut().zip(&columns) {
+                        values[0].push(column.0[0][at]);
+                        values[1].push(column.0[1][at]);
+                        present.push(column.1.as_ref().is_none_or(|present| present[at]));
+                    }
+                    if let Some((own, weights)) = own.weights.as_mut().zip(weights) {
+                        own.push(weights[at]);
+                    }
+                }
+            }
+        }
+        let found = group.iter().zip(found).filter(|(_, rows)| rows.len > 0);
+        let languages = found.map(|(language, rows)| ((*language).to_owned(), rows)).collect();
+        Ok(Self { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
+    }
+}
+
+impl MixedRows {
+    /// Passes the rows to `visit`; returns false without doing so if the `request` needs ids, which
+    /// are not in memory.
+    pub(crate) fn scan(
+        &self,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let mut heads = vec![HeadColumn::default(); self.heads.len()];
+        for &head in &request.heads {
+            let ([logits, scores], present) = &self.heads[head];
+            let present = present.contains(&false).then_some(&present[..]);
+            heads[head] = HeadColumn { logits, scores, present };
+        }
+        if request.wants_any_id(&heads) {
+            return Ok(false);
+        }
+        if request.others {
+            let weights = self.weights.as_deref();
+            visit(&ScoreBatch { len: self.len, weights, heads: &heads, ..ScoreBatch::default() })?;
+        }
+        Ok(true)
+    }
+}
