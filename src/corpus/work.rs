@@ -126,9 +126,9 @@ impl StageWork {
             failures.attempted += 1;
             outcome.or_else(|error| failures.record(&self.items.keys[item], error))
         });
-        let outcome = outcome.and_then(|()| unpoisoned(failures.into_inner()).finish());
+        let failed = unpoisoned(failures.into_inner()).finish(); // names them after a stop too
         context.progress.end();
-        outcome
+        outcome.and(failed)
     }
 
     /// Does `item` and marks it as done. If another process took the unit over, returns

@@ -255,7 +255,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
     work.write_lines("same.jsonl", [file("a"), file("a")].into_iter())?;
     work.write("hosts.txt", "a.com\n0.0.0.0 x.com\n\"x.com\"\n")?;
     work.write("paths.txt", "x.com/blog\n")?;
-    work.write("latin.txt", b"a.com\nb\xfc.com\n")?;
+    work.write("latin.txt", b"a.com\nb\xfc.com\n\xe4.com\n")?;
     work.write("robots/a.com_robots.txt", "")?;
     let dates = json!({"domain": "a.com", "content": "", "fetched": "31.12.2024"});
     work.write_lines("dates.jsonl", [dates].into_iter())?;
@@ -303,7 +303,7 @@ fn sources_of_consent_that_cannot_be_are_refused() -> TestResult {
         (robots("sources = [{ robots = 'same.jsonl' }]"), 0, ""),
         (robots("sources = [{ domains = 'hosts.txt' }]"), 65, "row 2: `0.0.0.0 x.com` is no host"),
         (robots("sources = [{ domains = 'paths.txt' }]"), 65, "`x.com/blog` has a path"),
-        (robots("sources = [{ domains = 'latin.txt' }]"), 65, "row 2: is not UTF-8"),
+        (robots("sources = [{ domains = 'latin.txt' }]"), 65, "row 2: is not UTF-8 (2 bad"),
         (robots("sources = [{ robots = 'dates.jsonl' }]"), 65, "row 1: `fetched` is `31.12.2024`"),
         (robots("sources = [{ robots = 'mixed.jsonl' }]"), 65, "row 2: `fetched` is `2025-01-01`"),
         (robots("sources = [{ robots = 'none.jsonl' }]"), 65, "none.jsonl: there is no entry"),

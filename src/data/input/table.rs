@@ -128,8 +128,7 @@ fn without_comment(line: &str) -> &str {
 /// other file, compressed or not, has its trimmed lines, without blank ones and comments (`# ...`).
 ///
 /// # Errors
-/// [`Error::Row`] with the count for rows that cannot be read or used, and for the first line that
-/// is not UTF-8; else as [`read_table`].
+/// [`Error::Row`] with the count for rows that cannot be read or used; else as [`read_table`].
 pub fn for_each_listed(
     path: &Path,
     column: &str,
@@ -157,13 +156,12 @@ pub fn for_each_listed(
     let (mut line, mut rejects) = (TextLine::default(), Rejects::refused());
     while lines.read(&mut line)? {
         stop.check()?;
-        let Ok(text) = line.whole_line().map_or(Ok(""), std::str::from_utf8) else {
-            rejects.add(line.row, "is not UTF-8".to_owned(), &[]);
-            return Err(rejects.error(path));
-        };
-        let used = line.whole_line().and_then(|_| match without_comment(text).trim() {
-            "" => Ok(()),
-            entry => each(entry),
+        let used = line.whole_line().and_then(|bytes| {
+            let text = str::from_utf8(bytes).map_err(|_| "is not UTF-8".to_owned())?;
+            match without_comment(text).trim() {
+                "" => Ok(()),
+                entry => each(entry),
+            }
         });
         if let Err(reason) = used {
             rejects.add(line.row, reason, &[]);

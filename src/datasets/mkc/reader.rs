@@ -97,12 +97,14 @@ pub(super) fn download(
         names.extend(of_language);
     }
     progress.begin("download", Some(names.len() as u64), "files");
-    for name in names {
+    let downloaded: Result<()> = names.into_iter().try_for_each(|name| {
         stop.check()?;
         repository.get(name)?.ok_or_else(|| repository.missing_error(name))?;
         progress.advance(1, 0);
-    }
+        Ok(())
+    });
     progress.end();
+    downloaded?;
     if !offline {
         branch.note_commit(&commit)?;
     }

@@ -120,10 +120,9 @@ pub fn embed(context: Context<'_>, plan: &Plan, model: Option<&Model>) -> Result
         context.progress.busy(busy.activity, busy.time());
     }
     context.progress.end();
-    outcome?;
     let failed = unpoisoned(failures.into_inner()).finish();
     drop(claims);
-    failed?;
+    outcome.and(failed)?;
     work.finish(run)
 }
 
