@@ -10,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use rayon::prelude::*;
 
 use crate::left_out::LeftOut;
-use crate::score_files::{ROW, ScoreFiles, batches_of, weight_column, weights_of};
+use crate::score_files::{
+    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, replace_scores, weight_column, weights_of,
+};
 use crate::verdicts::removed_rows;
 use crate::{Context, Embedded};
 use polysift_base::error::Result;
@@ -27,21 +29,27 @@ pub struct MixedGroups<'a> {
     context: Context<'a>,
     embedded: &'a Embedded,
     files: ScoreFiles,
+    rescored: Option<&'a RescoredOf<'a>>,
     groups: Vec<Vec<&'a str>>,
     held: Mutex<Option<(usize, Arc<MixedScores>)>>,
 }
 
 impl<'a> MixedGroups<'a> {
-    /// Groups the languages of `embedded` by the sizes of their scores; without groups if no shard
-    /// has several languages.
-    pub fn new(context: Context<'a>, embedded: &'a Embedded, files: ScoreFiles) -> Self {
+    /// Groups the languages of `embedded` by the sizes of their scores in `files`, of which
+    /// `rescored` replaces some; without groups if no shard has several languages.
+    pub fn new(
+        context: Context<'a>,
+        embedded: &'a Embedded,
+        files: ScoreFiles,
+        rescored: Option<&'a RescoredOf<'a>>,
+    ) -> Self {
         let bytes_per_document = 9 * context.config.heads.len() as u64 + 8;
         let mut groups = Vec::new();
         if embedded.summaries.iter().any(|summary| summary.counts.len() > 1) {
             let most = MAX_BYTES / bytes_per_document;
             groups = embedded.language_groups(&embedded.languages(), u64::MAX, most);
         }
-        Self { context, embedded, files, groups, held: Mutex::default() }
+        Self { context, embedded, files, rescored, groups, held: Mutex::default() }
     }
 
     /// Returns true if no shard has several languages.
@@ -60,11 +68,87 @@ impl<'a> MixedGroups<'a> {
             return Ok(Some(Arc::clone(scores)));
         }
         *held = None; // frees the memory first
-        let group = &self.groups[at];
-        let scores = Arc::new(MixedScores::read(self.context, self.embedded, group, self.files)?);
+        let scores = Arc::new(self.read(&self.groups[at])?);
         *held = Some((at, Arc::clone(&scores)));
         Ok(Some(scores))
     }
+
+    /// Reads the scores of the languages `group`.
+    fn read(&self, group: &[&str]) -> Result<MixedScores> {
+        let summaries = &self.embedded.summaries;
+        let mixed = (self.embedded.shards_with(group).into_par_iter())
+            .filter(|(place, ..)| summaries[*place as usize].counts.len() > 1);
+        let read =
+            |(place, shard, num_parts)| Ok((place, self.read_shard(group, shard, num_parts)?));
+        Ok(MixedScores { shards: mixed.map(read).collect::<Result<_>>()? })
+    }
+
+    /// Reads the scores of the languages `group` in `shard`.
+    fn read_shard(&self, group: &[&str], shard: &Shard, num_parts: usize) -> Result<MixedShard> {
+        let Self { context, files, rescored, .. } = *self;
+        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+        let removed = removed_rows(context, shard, None)?;
+        let weight = weight_column(context.config);
+        let rescored = rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
+        let row = (!removed.is_empty() || !rescored.is_empty()).then_some(ROW);
+        let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
+        let new = || MixedRows {
+            len: 0,
+            heads: vec![Default::default(); heads.len()],
+            weights: weight.map(|_| Vec::new()),
+        };
+        let mut found: Vec<MixedRows> = group.iter().map(|_| new()).collect();
+        for index in 0..num_parts {
+            context.stop.check()?;
+            let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
+            let mut scans = batches_of(&parts, names.clone())?;
+            loop {
+                let batches = scans.iter_mut().filter_map(Iterator::next);
+                let mut batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
+                let Some(first) = batches.first() else { break };
+                let rows = row.map_or(Ok(None), |row| first.numbers(row))?.map(<[u64]>::to_vec);
+                let rows = rows.unwrap_or_default();
+                if !rescored.is_empty() {
+                    replace_scores(batches.iter_mut().enumerate(), &rows, &rescored)?;
+                }
+                let is_removed = |at: usize| rows.get(at).is_some_and(|row| removed.contains(*row));
+                deal(&batches, weight, is_removed, group, &mut found)?;
+            }
+        }
+        let found = group.iter().zip(found).filter(|(_, rows)| rows.len > 0);
+        let languages = found.map(|(language, rows)| ((*language).to_owned(), rows)).collect();
+        Ok(MixedShard { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
+    }
+}
+
+/// Appends each row of `batches`, one per head, to the rows in `found` of its language in `group`.
+fn deal(
+    batches: &[PartBatch],
+    weight: Option<&str>,
+    is_removed: impl Fn(usize) -> bool,
+    group: &[&str],
+    found: &mut [MixedRows],
+) -> Result<()> {
+    let weights = weight.map(|name| weights_of(&batches[0], name)).transpose()?;
+    let columns = batches.iter().map(|batch| Ok((batch.values()?, batch.present()?)));
+    let columns = columns.collect::<Result<Vec<_>>>()?;
+    for (at, language) in batches[0].languages()?.iter().flatten().enumerate() {
+        let Ok(own) = group.binary_search(&language) else { continue };
+        if is_removed(at) {
+            continue;
+        }
+        let MixedRows { len, heads, weights: own_weights } = &mut found[own];
+        *len += 1;
+        for (([logits, scores], has_score), (values, present)) in heads.iter_mut().zip(&columns) {
+            logits.push(values[0][at]);
+            scores.push(values[1][at]);
+            has_score.push(present.as_ref().is_none_or(|present| present[at]));
+        }
+        if let Some((own, weights)) = own_weights.as_mut().zip(weights) {
+            own.push(weights[at]);
+        }
+    }
+    Ok(())
 }
 
 /// Scores of a group of languages in the shards with several languages, by index in the plan.
@@ -85,78 +169,6 @@ pub(crate) struct MixedRows {
     heads: Vec<([Vec<f32>; 2], Vec<bool>)>,
     /// `None` if every document weighs 1.
     weights: Option<Vec<u64>>,
-}
-
-impl MixedScores {
-    fn read(
-        context: Context<'_>,
-        embedded: &Embedded,
-        group: &[&str],
-        files: ScoreFiles,
-    ) -> Result<Self> {
-        let summaries = &embedded.summaries;
-        let mixed = (embedded.shards_with(group).into_par_iter())
-            .filter(|(place, ..)| summaries[*place as usize].counts.len() > 1);
-        let read = |(place, shard, num_parts)| {
-            Ok((place, MixedShard::read(context, group, files, shard, num_parts)?))
-        };
-        Ok(Self { shards: mixed.map(read).collect::<Result<_>>()? })
-    }
-}
-
-impl MixedShard {
-    fn read(
-        context: Context<'_>,
-        group: &[&str],
-        files: ScoreFiles,
-        shard: &Shard,
-        num_parts: usize,
-    ) -> Result<Self> {
-        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-        let removed = removed_rows(context, shard, None)?;
-        let weight = weight_column(context.config);
-        let row = (!removed.is_empty()).then_some(ROW);
-        let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
-        let new = || MixedRows {
-            len: 0,
-            heads: vec![Default::default(); heads.len()],
-            weights: weight.map(|_| Vec::new()),
-        };
-        let mut found: Vec<MixedRows> = group.iter().map(|_| new()).collect();
-        for index in 0..num_parts {
-            context.stop.check()?;
-            let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
-            let mut scans = batches_of(&parts, names.clone())?;
-            loop {
-                let batches = scans.iter_mut().filter_map(Iterator::next);
-                let batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
-                let Some(first) = batches.first() else { break };
-                let rows = row.map_or(Ok(None), |row| first.numbers(row))?;
-                let weights = weight.map(|name| weights_of(first, name)).transpose()?;
-                let columns = |batch| Ok((PartBatch::values(batch)?, PartBatch::present(batch)?));
-                let columns: Vec<_> = batches.iter().map(columns).collect::<Result<_>>()?;
-                for (at, language) in first.languages()?.iter().flatten().enumerate() {
-                    if rows.is_some_and(|rows| removed.contains(rows[at])) {
-                        continue;
-                    }
-                    let Ok(own) = group.binary_search(&language) else { continue };
-                    let own = &mut found[own];
-                    own.len += 1;
-                    for ((values, present), column) in own.heads.iter_mut().zip(&columns) {
-                        values[0].push(column.0[0][at]);
-                        values[1].push(column.0[1][at]);
-                        present.push(column.1.as_ref().is_none_or(|present| present[at]));
-                    }
-                    if let Some((own, weights)) = own.weights.as_mut().zip(weights) {
-                        own.push(weights[at]);
-                    }
-                }
-            }
-        }
-        let found = group.iter().zip(found).filter(|(_, rows)| rows.len > 0);
-        let languages = found.map(|(language, rows)| ((*language).to_owned(), rows)).collect();
-        Ok(Self { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
-    }
 }
 
 impl MixedRows {

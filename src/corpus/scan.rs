@@ -1,19 +1,18 @@
 //! The stored scores of one language as the selection scans them, and its thresholds.
 
-use std::collections::BTreeMap;
-
 use rayon::prelude::*;
 use twox_hash::XxHash3_64;
 
 use crate::embedded::ordinal;
 use crate::left_out::LeftOut;
 use crate::mixed::MixedScores;
-use crate::score_files::{ROW, ScoreFiles, batches_of, weight_column, weights_of};
+use crate::score_files::{
+    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, replace_scores, weight_column, weights_of,
+};
 use crate::verdicts::removed_rows;
 use crate::{Cascade, Context, Embedded};
 use polysift_base::error::Result;
 use polysift_data::parts::{PartBatch, PartBatches, PartReader};
-use polysift_heads::head::DocumentScore;
 use polysift_runs::run::Shard;
 use polysift_selection::{Amount, Corpus, HeadColumn, ScanRequest, ScoreBatch};
 
@@ -31,12 +30,6 @@ pub struct ScoredCorpus<'a> {
     rescored: Option<&'a RescoredOf<'a>>,
     mixed: Option<&'a MixedScores>,
 }
-
-/// New scores by row of a shard, with one entry per head of the run.
-pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
-
-/// Returns the new scores for a shard.
-pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
 
 impl<'a> ScoredCorpus<'a> {
     /// Opens the scores of `language` in `files`; `rescored` replaces some of them. Shards in `mixed`
@@ -187,11 +180,9 @@ impl ScannedPart<'_> {
             let mut identities = None;
             if !rescored.is_empty() {
                 let found = self.first.identities(rows.clone())?;
-                self.replace_scores(
-                    &mut batches,
-                    found.numbers(ROW)?.unwrap_or_default(),
-                    rescored,
-                )?;
+                let heads = self.scans.iter().map(|(head, _)| *head);
+                let rows = found.numbers(ROW)?.unwrap_or_default();
+                replace_scores(heads.zip(&mut batches), rows, rescored)?;
                 identities = Some(found);
             }
             if let Some(mask) = &mask {
@@ -230,19 +221,5 @@ impl ScannedPart<'_> {
                 dropped,
             })?;
         }
-    }
-
-    /// Replaces the scores of those `rows` in `batches` that were scored again.
-    fn replace_scores(
-        &self,
-        batches: &mut [PartBatch],
-        rows: &[u64],
-        rescored: &Rescored,
-    ) -> Result<()> {
-        for ((head, _), batch) in self.scans.iter().zip(batches) {
-            let of_row = |(at, row)| Some((at, rescored.get(row)?.get(*head).copied().flatten()));
-            batch.replace(rows.iter().enumerate().filter_map(of_row))?;
-        }
-        Ok(())
     }
 }

@@ -1,5 +1,6 @@
 //! The files of stored scores: which are read, and how.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::Context;
@@ -10,6 +11,7 @@ use polysift_base::error::{Error, Result};
 use polysift_config::{RunConfig, Weight};
 use polysift_data::input::NUM_TOKENS;
 use polysift_data::parts::{PartBatch, PartBatches, PartReader, ScoreRows, read_scores};
+use polysift_heads::head::DocumentScore;
 use polysift_runs::run::{RunDir, Shard, Stage};
 
 /// Name of the column with the row of the shard.
@@ -63,6 +65,12 @@ impl ScoreFiles {
     }
 }
 
+/// New scores by row of a shard, with one entry per head of the run.
+pub type Rescored = BTreeMap<u64, Vec<Option<DocumentScore>>>;
+
+/// Returns the new scores for a shard.
+pub type RescoredOf<'a> = dyn Fn(&Shard) -> Result<Rescored> + Sync + 'a;
+
 /// Reads part `index` of the scores of `shard`, one entry per head of the run in name order.
 pub fn read_part(
     context: Context<'_>,
@@ -105,4 +113,17 @@ pub(crate) fn weights_of<'b>(batch: &'b PartBatch, name: &str) -> Result<&'b [u6
 pub(crate) fn batches_of(parts: &[PartReader], mut names: Vec<&str>) -> Result<Vec<PartBatches>> {
     let scans = parts.iter().map(|part| part.scores(&std::mem::take(&mut names)));
     scans.collect()
+}
+
+/// Replaces the scores of those `rows` in the batches of some heads that were scored again.
+pub(crate) fn replace_scores<'b>(
+    batches: impl Iterator<Item = (usize, &'b mut PartBatch)>,
+    rows: &[u64],
+    rescored: &Rescored,
+) -> Result<()> {
+    for (head, batch) in batches {
+        let of_row = |(at, row)| Some((at, rescored.get(row)?.get(head).copied().flatten()));
+        batch.replace(rows.iter().enumerate().filter_map(of_row))?;
+    }
+    Ok(())
 }

@@ -21,7 +21,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
     let languages = heads.languages().iter().cloned().collect();
     let mut work = StageWork::dealt(context, Stage::Threshold, languages)?;
-    let mixed = MixedGroups::new(context, &embedded, scores);
+    let mixed = MixedGroups::new(context, &embedded, scores, None);
     if !mixed.is_empty() {
         work.at_once = 1; // its threads would wait for the scores that one of them reads
     }

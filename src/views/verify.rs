@@ -264,7 +264,7 @@ impl Checks<'_> {
             self.note_problem("the heads differ from the heads that computed the scores");
         }
         let files = ScoreFiles::selected(context)?;
-        let mixed = MixedGroups::new(context, &embedded, files);
+        let mixed = MixedGroups::new(context, &embedded, files, None);
         for (language, stored) in stored {
             self.verified.languages += 1;
             let selected = mixed.with(&language).and_then(|mixed| {

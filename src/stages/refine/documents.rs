@@ -15,8 +15,10 @@ use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
+use polysift_corpus::mixed::MixedGroups;
 use polysift_corpus::rows::{Row, RunRows};
-use polysift_corpus::scan::{Rescored, ScoredCorpus};
+use polysift_corpus::scan::ScoredCorpus;
+use polysift_corpus::score_files::{Rescored, RescoredOf};
 use polysift_corpus::select::thresholds_of;
 use polysift_corpus::{Context, Embedded, Heads, ScoreFiles};
 use polysift_data::input::{DocumentBatch, DocumentBuilder};
@@ -85,11 +87,13 @@ impl<'a> RunScores<'a> {
         let rescored = |shard: &Shard| self.scored_again(0..rounds, shard);
         // The first round is a sample; all others are near thresholds.
         let (all, later) = (self.differences(0..rounds)?, self.differences(1..rounds)?);
+        let (files, rescored) = (ScoreFiles::Scored, Some(&rescored as &RescoredOf<'_>));
+        let groups = MixedGroups::new(context, embedded, files, rescored);
         let mut languages = BTreeMap::new();
         for (language, thresholds) in self.encoded_thresholds()? {
-            let files = ScoreFiles::Scored;
-            let corpus =
-                ScoredCorpus::open(context, embedded, &language, files, Some(&rescored), None)?;
+            let mixed = groups.with(&language)?;
+            let mixed = mixed.as_deref();
+            let corpus = ScoredCorpus::open(context, embedded, &language, files, rescored, mixed)?;
             let selection = select(&corpus, &thresholds, context.config.selection.mode)?;
             let of = |seen: &BTreeMap<String, Vec<Differences>>, head: usize| {
                 seen.get(&language).map(|heads| heads[head]).unwrap_or_default()
@@ -289,7 +293,7 @@ impl<'a> RunScores<'a> {
 
 /// The thresholds of a language over the scores so far, and the margins around them.
 pub(super) struct Near {
-    selection: Selection,
+    pub(super) selection: Selection,
     /// Differences of all documents scored both ways, by head of the run.
     pub(super) seen: Vec<Differences>,
     /// Scale in logits and output, by head of the run; `None` without a threshold or this language.

@@ -10,7 +10,9 @@ use tempfile::TempDir;
 use super::*;
 use crate::{embed, score, threshold, train};
 use polysift_base::progress::{Silent, Stop};
-use polysift_config::{DeviceChoice, EncoderPrecision, Mode, REFINE_MIN_SAMPLE, RunConfig};
+use polysift_config::{
+    DeviceChoice, EncoderPrecision, LanguageSource, Mode, REFINE_MIN_SAMPLE, RunConfig,
+};
 use polysift_corpus::embedded::ordinal;
 use polysift_corpus::plan::plan;
 use polysift_corpus::refinement::Refinement;
@@ -78,8 +80,10 @@ impl Noisy {
         let dir = tempfile::tempdir().map_err(Error::io("temp".as_ref(), "create"))?;
         for (shard, documents) in SHARDS {
             let text = |i: usize| if i == 7 { String::new() } else { words(i) };
-            let rows =
-                (0..documents).map(|i| json!({"text": text(i), "id": format!("{shard}{i}")}));
+            let language = |i: usize| if i % 4 == 3 { "deu_Latn" } else { LANGUAGE };
+            let rows = (0..documents).map(
+                |i| json!({"text": text(i), "id": format!("{shard}{i}"), "language": language(i)}),
+            );
             write_lines(&dir.path().join(format!("corpus/{shard}.jsonl")), rows)?;
         }
         for (head, sign) in [("quality", 0), ("toxicity", 1)] {
@@ -91,7 +95,9 @@ impl Noisy {
             toml::from_str(settings).map_err(|e| Error::config("test", e.to_string()))?;
         let name = |name: &str| dir.path().join(name).display().to_string();
         config.input.files = vec![name("corpus")];
-        config.input.language = polysift_config::LanguageSource::Fixed(LANGUAGE.into());
+        if !matches!(config.input.language, LanguageSource::Column { .. }) {
+            config.input.language = LanguageSource::Fixed(LANGUAGE.into());
+        }
         for (head, settings) in &mut config.heads {
             settings.train = vec![name(&format!("{head}.jsonl"))];
         }
@@ -217,6 +223,9 @@ impl Noisy {
         self.each_row(files, &mut |place, heads, at| {
             let scores: Vec<_> = heads.iter().map(|part| part.scores[at]).collect();
             let document = heads[0].documents.get(at);
+            if document.language != LANGUAGE {
+                return; // other thresholds decide
+            }
             let row = ScoredDocument {
                 id: document.id,
                 ordinal: ordinal(place, document.row),
@@ -284,6 +293,26 @@ fn the_selection_is_that_of_f32_though_few_documents_are_scored_again() -> Resul
         }
         assert_eq!(verify::verify(noisy.context())?.problems, Vec::<String>::new());
     }
+    Ok(())
+}
+
+#[test]
+fn the_selection_is_that_of_f32_in_files_of_several_languages() -> Result<()> {
+    let mut noisy =
+        Noisy::new(&format!("[input]\nlanguage = {{ column = 'language' }}\n{SETTINGS}"))?;
+    noisy.move_scores(|head, ordinal, logit| logit + 0.01 * noise(head, ordinal))?;
+    let without = noisy.select(ScoreFiles::Scored)?;
+    assert!(noisy.decisions(&without, ScoreFiles::Scored)? != noisy.expected);
+    let report = noisy.refine()?;
+    noisy.assert_selects_as_f32()?;
+    let languages: Vec<&str> = report.languages.iter().map(|found| &*found.language).collect();
+    assert_eq!(languages, ["deu_Latn", LANGUAGE]);
+    assert!(report.refined < report.documents, "{report:?}");
+    // The thresholds of the last round are of the scores in memory, the others of the files.
+    let last = noisy.with_scores(|scores| scores.near_thresholds(9))?;
+    assert_eq!(last[LANGUAGE].selection, noisy.select(ScoreFiles::Refined)?);
+    assert_ne!(last[LANGUAGE].selection, without);
+    assert_eq!(verify::verify(noisy.context())?.problems, Vec::<String>::new());
     Ok(())
 }
 
@@ -357,21 +386,25 @@ fn a_difference_larger_than_those_sampled_widens_the_margin() -> Result<()> {
 impl Noisy {
     /// Returns the ordinals that the first round scores.
     fn sampled(&self) -> Result<Vec<u64>> {
-        let embedded = Embedded::of(&self.run)?;
-        let heads = Heads::load(self.context(), &embedded)?;
-        let context = self.context();
+        self.with_scores(|scores| {
+            let sample = scores.sample()?;
+            let mut ordinals = Vec::new();
+            for (place, shard) in scores.shards() {
+                let documents =
+                    scores.choose_documents(0, (place, shard), &sample, &BTreeMap::new())?.0;
+                ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
+            }
+            assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
+            Ok(ordinals)
+        })
+    }
+
+    fn with_scores<T>(&self, look: impl FnOnce(&RunScores<'_>) -> Result<T>) -> Result<T> {
+        let (context, embedded) = (self.context(), Embedded::of(&self.run)?);
+        let heads = Heads::load(context, &embedded)?;
         let rows = RunRows::open(context, Some(ScoreFiles::Scored), embedded.languages())?;
         let model = OnceLock::new();
-        let scores = RunScores { context, embedded: &embedded, heads: &heads, rows, model };
-        let sample = scores.sample()?;
-        let mut ordinals = Vec::new();
-        for (place, shard) in (0..).zip(&embedded.plan.shards) {
-            let documents =
-                scores.choose_documents(0, (place, shard), &sample, &BTreeMap::new())?.0;
-            ordinals.extend(documents.rows().iter().map(|&row| ordinal(place, row)));
-        }
-        assert_eq!(ordinals.len() as u64, REFINE_MIN_SAMPLE);
-        Ok(ordinals)
+        look(&RunScores { context, embedded: &embedded, heads: &heads, rows, model })
     }
 }
 
