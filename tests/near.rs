@@ -90,6 +90,35 @@ fn near_duplicates_are_those_that_numpy_finds() -> TestResult {
 }
 
 #[test]
+fn near_duplicates_in_files_of_two_languages_are_those_that_numpy_finds() -> TestResult {
+    let work = Workspace::with_near_duplicates()?;
+    let mut rows = Vec::new();
+    for language in ["deu_Latn", "fra_Latn"] {
+        let lines = std::fs::read_to_string(work.path(&format!("near/{language}.jsonl")))?;
+        for (i, line) in lines.lines().enumerate() {
+            let mut row: Value = serde_json::from_str(line)?;
+            row["lang"] = language.into();
+            rows.push((i, row));
+        }
+    }
+    rows.sort_by_key(|(i, _)| *i); // the languages by turns, each in its order
+    work.write_lines("mixed/all.jsonl", rows.into_iter().map(|(_, row)| row))?;
+    let expected: BTreeMap<String, String> =
+        expected()?.into_iter().map(|(id, (of, _))| (id, of)).collect();
+    for (run, settings) in [("one", "near.similarity=0.94"), ("clusters", "near.clusters=5")] {
+        let mut command = work.command("run", run);
+        command.args(["mixed", "--set", "input.language={column='lang'}"]);
+        command.args(["--set", &format!("filters.{settings}")]).assert().success();
+        let found = verdicts(&work, run)?;
+        // In clusters, a few near duplicates are not in the cluster of the better document.
+        assert!(found.len() > expected.len() - 9, "{} of {}", found.len(), expected.len());
+        assert!(run == "clusters" || found == expected);
+        polysift().arg("verify").arg(work.path(run)).assert().success();
+    }
+    Ok(())
+}
+
+#[test]
 fn clusters_memory_and_processes_change_nothing_where_duplicates_are_close() -> TestResult {
     let work = Workspace::with_near_duplicates()?;
     // Groups at a similarity of 0.99, which k-means keeps together.

@@ -73,6 +73,22 @@ impl Embedded {
             .collect()
     }
 
+    /// As [`Embedded::shards_with`], of the shards that have several languages.
+    pub fn mixed_shards_with(&self, languages: &[&str]) -> Vec<(u64, &Shard, usize)> {
+        let mut shards = self.shards_with(languages);
+        shards.retain(|(place, ..)| self.summaries[*place as usize].counts.len() > 1);
+        shards
+    }
+
+    /// Returns the number of documents of each language.
+    pub fn num_documents(&self) -> BTreeMap<&str, u64> {
+        let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
+        for (language, count) in self.summaries.iter().flat_map(|summary| &summary.counts) {
+            *documents.entry(language).or_default() += count;
+        }
+        documents
+    }
+
     /// Groups those of `languages` that have documents, in order, so that one pass can read a group:
     /// up to `most` documents of each language stay in memory, and about `of_group` of a group.
     pub fn language_groups(
@@ -81,13 +97,11 @@ impl Embedded {
         most: u64,
         of_group: u64,
     ) -> Vec<Vec<&str>> {
-        let mut documents: BTreeMap<&str, u64> = BTreeMap::new();
-        let counts = self.summaries.iter().flat_map(|summary| &summary.counts);
-        for (language, count) in counts.filter(|(language, _)| languages.contains(*language)) {
-            *documents.entry(language).or_default() += count;
-        }
         let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
-        for (language, count) in documents {
+        for (language, count) in self.num_documents() {
+            if !languages.contains(language) {
+                continue;
+            }
             weight += count.min(most);
             match groups.last_mut() {
                 Some(group) if weight <= of_group => group.push(language),

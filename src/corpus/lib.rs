@@ -17,6 +17,7 @@ pub mod embedded;
 pub mod filter;
 pub mod frozen;
 pub mod heads;
+pub mod language_groups;
 pub mod languages;
 pub mod left_out;
 pub mod mixed;

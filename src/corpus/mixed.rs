@@ -1,14 +1,10 @@
-//! Scores of shards with several languages, in memory.
-//!
-//! Each language has thresholds of its own. If each of 1,000 languages read the shards that hold
-//! all of them, every score would be read a few thousand times. So such shards are read once for a
-//! group of languages, as many as fit in memory.
+//! Scores of shards with several languages, in memory for a group of languages.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
+use crate::language_groups::LanguageGroups;
 use crate::left_out::LeftOut;
 use crate::score_files::{
     ROW, Rescored, RescoredOf, ScoreFiles, batches_of, replace_scores, weight_column, weights_of,
@@ -16,7 +12,6 @@ use crate::score_files::{
 use crate::verdicts::removed_rows;
 use crate::{Context, Embedded};
 use polysift_base::error::Result;
-use polysift_base::panics::lock;
 use polysift_data::parts::PartBatch;
 use polysift_runs::run::Shard;
 use polysift_selection::{HeadColumn, ScanRequest, ScoreBatch};
@@ -24,72 +19,61 @@ use polysift_selection::{HeadColumn, ScanRequest, ScoreBatch};
 /// Maximum bytes of the scores of a group of languages.
 const MAX_BYTES: u64 = 2 << 30;
 
-/// Groups of languages, of which one is in memory.
-pub struct MixedGroups<'a> {
-    context: Context<'a>,
-    embedded: &'a Embedded,
-    files: ScoreFiles,
-    rescored: Option<&'a RescoredOf<'a>>,
-    groups: Vec<Vec<&'a str>>,
-    held: Mutex<Option<(usize, Arc<MixedScores>)>>,
+/// Scores of a group of languages in the shards with several languages, by index in the plan.
+pub struct MixedScores {
+    pub(crate) shards: BTreeMap<u64, MixedShard>,
 }
 
-impl<'a> MixedGroups<'a> {
+/// Scores of a group of languages in a shard, and the rows of any language that filters remove.
+pub(crate) struct MixedShard {
+    pub(crate) left_out: LeftOut,
+    pub(crate) languages: BTreeMap<String, MixedRows>,
+}
+
+/// Scores of a language in a shard, in the order of its rows.
+pub(crate) struct MixedRows {
+    len: usize,
+    /// By head of the run: logits and scores, and which rows have both.
+    heads: Vec<([Vec<f32>; 2], Vec<bool>)>,
+    /// `None` if every document weighs 1.
+    weights: Option<Vec<u64>>,
+}
+
+impl MixedScores {
     /// Groups the languages of `embedded` by the sizes of their scores in `files`, of which
-    /// `rescored` replaces some; without groups if no shard has several languages.
-    pub fn new(
+    /// `rescored` replaces some.
+    pub fn groups<'a>(
         context: Context<'a>,
         embedded: &'a Embedded,
         files: ScoreFiles,
         rescored: Option<&'a RescoredOf<'a>>,
-    ) -> Self {
+    ) -> LanguageGroups<'a, Self> {
         let bytes_per_document = 9 * context.config.heads.len() as u64 + 8;
-        let mut groups = Vec::new();
-        if embedded.summaries.iter().any(|summary| summary.counts.len() > 1) {
-            let most = MAX_BYTES / bytes_per_document;
-            groups = embedded.language_groups(&embedded.languages(), u64::MAX, most);
-        }
-        Self { context, embedded, files, rescored, groups, held: Mutex::default() }
+        LanguageGroups::new(embedded, MAX_BYTES / bytes_per_document, move |group| {
+            let shards = embedded.mixed_shards_with(group).into_par_iter();
+            let read = |(place, shard, num_parts)| {
+                let rescored = rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
+                let read = MixedShard::read(context, files, &rescored, group, shard, num_parts)?;
+                Ok((place, read))
+            };
+            Ok(Self { shards: shards.map(read).collect::<Result<_>>()? })
+        })
     }
+}
 
-    /// Returns true if no shard has several languages.
-    pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Returns the scores of the group of `language`, and reads them if another group is in memory.
-    /// No two threads of a pool may call this at a time.
-    pub fn with(&self, language: &str) -> Result<Option<Arc<MixedScores>>> {
-        let Some(at) = self.groups.iter().position(|group| group.contains(&language)) else {
-            return Ok(None);
-        };
-        let mut held = lock(&self.held);
-        if let Some((_, scores)) = held.as_ref().filter(|(group, _)| *group == at) {
-            return Ok(Some(Arc::clone(scores)));
-        }
-        *held = None; // frees the memory first
-        let scores = Arc::new(self.read(&self.groups[at])?);
-        *held = Some((at, Arc::clone(&scores)));
-        Ok(Some(scores))
-    }
-
-    /// Reads the scores of the languages `group`.
-    fn read(&self, group: &[&str]) -> Result<MixedScores> {
-        let summaries = &self.embedded.summaries;
-        let mixed = (self.embedded.shards_with(group).into_par_iter())
-            .filter(|(place, ..)| summaries[*place as usize].counts.len() > 1);
-        let read =
-            |(place, shard, num_parts)| Ok((place, self.read_shard(group, shard, num_parts)?));
-        Ok(MixedScores { shards: mixed.map(read).collect::<Result<_>>()? })
-    }
-
+impl MixedShard {
     /// Reads the scores of the languages `group` in `shard`.
-    fn read_shard(&self, group: &[&str], shard: &Shard, num_parts: usize) -> Result<MixedShard> {
-        let Self { context, files, rescored, .. } = *self;
+    fn read(
+        context: Context<'_>,
+        files: ScoreFiles,
+        rescored: &Rescored,
+        group: &[&str],
+        shard: &Shard,
+        num_parts: usize,
+    ) -> Result<Self> {
         let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
         let removed = removed_rows(context, shard, None)?;
         let weight = weight_column(context.config);
-        let rescored = rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
         let row = (!removed.is_empty() || !rescored.is_empty()).then_some(ROW);
         let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
         let new = || MixedRows {
@@ -109,7 +93,7 @@ impl<'a> MixedGroups<'a> {
                 let rows = row.map_or(Ok(None), |row| first.numbers(row))?.map(<[u64]>::to_vec);
                 let rows = rows.unwrap_or_default();
                 if !rescored.is_empty() {
-                    replace_scores(batches.iter_mut().enumerate(), &rows, &rescored)?;
+                    replace_scores(batches.iter_mut().enumerate(), &rows, rescored)?;
                 }
                 let is_removed = |at: usize| rows.get(at).is_some_and(|row| removed.contains(*row));
                 deal(&batches, weight, is_removed, group, &mut found)?;
@@ -117,7 +101,7 @@ impl<'a> MixedGroups<'a> {
         }
         let found = group.iter().zip(found).filter(|(_, rows)| rows.len > 0);
         let languages = found.map(|(language, rows)| ((*language).to_owned(), rows)).collect();
-        Ok(MixedShard { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
+        Ok(Self { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
     }
 }
 
@@ -149,26 +133,6 @@ fn deal(
         }
     }
     Ok(())
-}
-
-/// Scores of a group of languages in the shards with several languages, by index in the plan.
-pub struct MixedScores {
-    pub(crate) shards: BTreeMap<u64, MixedShard>,
-}
-
-/// Scores of a group of languages in a shard, and the rows of any language that filters remove.
-pub(crate) struct MixedShard {
-    pub(crate) left_out: LeftOut,
-    pub(crate) languages: BTreeMap<String, MixedRows>,
-}
-
-/// Scores of a language in a shard, in the order of its rows.
-pub(crate) struct MixedRows {
-    len: usize,
-    /// By head of the run: logits and scores, and which rows have both.
-    heads: Vec<([Vec<f32>; 2], Vec<bool>)>,
-    /// `None` if every document weighs 1.
-    weights: Option<Vec<u64>>,
 }
 
 impl MixedRows {

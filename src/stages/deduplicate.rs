@@ -8,9 +8,11 @@
 //! those that another filter removes. Each time, embeddings are read once to assign clusters, and
 //! once for each group of clusters that fits in memory. Memory also holds 40 bytes per document,
 //! the ids of the documents that have duplicates and, while clusters are learned, 256 embeddings
-//! per cluster twice, whatever `memory_mb` is.
+//! per cluster twice, whatever `memory_mb` is. Embeddings in shards with several languages are read
+//! once for as many languages as fit in a quarter of `memory_mb`.
 
 mod compared;
+mod mixed;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -19,7 +21,10 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::filter_counts::{FilterCounts, ShardVerdicts};
-use compared::{ComparedDocuments, EQUAL, NearDuplicate, NearDuplicates, Part, ROUNDS};
+use compared::{
+    ComparedDocuments, EQUAL, NearDuplicate, NearDuplicates, Part, ROUNDS, memory_bytes,
+};
+use mixed::MixedVectors;
 use polysift_base::error::{Error, Result};
 use polysift_config::{FilterAction, NearFilter};
 use polysift_corpus::filter::{Finding, Verdict};
@@ -61,10 +66,13 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         ROUNDS as u64 * documents.sum::<u64>()
     };
     let units = |item| Some(num_documents(item));
+    let vectors = MixedVectors::groups(context, &embedded, memory_bytes(near) / 4)?;
     work.for_all(context, "documents", units, |context, item| {
         let language = &work.items.keys[item];
         let gpu = gpu.as_ref();
-        let documents = ComparedDocuments::open(context, near, &cascade, &embedded, language, gpu)?;
+        let mut documents =
+            ComparedDocuments::open(context, near, &cascade, &embedded, language, gpu)?;
+        documents.mixed = vectors.with(language)?;
         let near = documents.find()?;
         context.progress.advance(num_documents(item) - near.num_compared, 0);
         context.check_held()?;

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use polysift_base::error::Result;
 use polysift_config::CascadeConfig;
-use polysift_corpus::mixed::MixedGroups;
+use polysift_corpus::mixed::MixedScores;
 use polysift_corpus::select::{refine_settings, scored_run, select_language, threshold_settings};
 use polysift_corpus::{Context, ScoreFiles, StageWork};
 use polysift_runs::run::{ShardMarker, Stage};
@@ -21,7 +21,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     context.freeze(Stage::Threshold, &threshold_settings(context, &heads)?)?;
     let languages = heads.languages().iter().cloned().collect();
     let mut work = StageWork::dealt(context, Stage::Threshold, languages)?;
-    let mixed = MixedGroups::new(context, &embedded, scores, None);
+    let mixed = MixedScores::groups(context, &embedded, scores, None);
     if !mixed.is_empty() {
         work.at_once = 1; // its threads would wait for the scores that one of them reads
     }

@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use polysift_base::error::{Error, Result};
 use polysift_base::io::{is_url, stamp};
 use polysift_corpus::languages::ALL_LANGUAGES;
-use polysift_corpus::mixed::MixedGroups;
+use polysift_corpus::mixed::MixedScores;
 use polysift_corpus::select::{select_language, stored_selections};
 use polysift_corpus::verdicts::{REPORTS, deduplicated, has_reports};
 use polysift_corpus::{Cascade, Context, Embedded, Heads, ScoreFiles};
@@ -264,7 +264,7 @@ impl Checks<'_> {
             self.note_problem("the heads differ from the heads that computed the scores");
         }
         let files = ScoreFiles::selected(context)?;
-        let mixed = MixedGroups::new(context, &embedded, files, None);
+        let mixed = MixedScores::groups(context, &embedded, files, None);
         for (language, stored) in stored {
             self.verified.languages += 1;
             let selected = mixed.with(&language).and_then(|mixed| {

@@ -2,11 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
+use super::mixed::MixedVectors;
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
@@ -73,6 +74,8 @@ pub(super) struct ComparedDocuments<'a> {
     documents: Vec<ComparedDocument>,
     pub(super) language: &'a str,
     gpu: Option<&'a Device>,
+    /// Embeddings in memory, which are not read from files.
+    pub(super) mixed: Option<Arc<MixedVectors>>,
 }
 
 /// The near duplicates of a language.
@@ -150,7 +153,7 @@ impl<'a> ComparedDocuments<'a> {
                 parts.push(Part { place, shard, index, documents: start..documents.len() });
             }
         }
-        Ok(Self { context, near, parts, documents, language, gpu })
+        Ok(Self { context, near, parts, documents, language, gpu, mixed: None })
     }
 
     /// Returns the documents of `part` among its `rows`, with their indices in `rows`.
@@ -176,18 +179,37 @@ impl<'a> ComparedDocuments<'a> {
         visit: impl Fn(&[usize], &[f32]) + Sync,
     ) -> Result<usize> {
         let known_width = AtomicUsize::new(0);
-        self.parts.par_iter().try_for_each(|part| {
-            if !part.documents.clone().any(&is_wanted) {
-                return Ok(());
-            }
-            let path = self.context.run.embeddings_part(part.shard, part.index);
-            let mut scan = EmbeddingScan::open(&path)?;
-            let (width, rows) = (scan.hidden_size, scan.documents.rows().to_vec());
+        let check_width = |part: &Part<'_>, width: usize| {
             let known = known_width.fetch_max(width, Ordering::Relaxed);
             if known.min(width) > 0 && known != width {
                 let reason = format!("embeddings have {width} values, in another file {known}");
                 return Err(Error::corrupt(&part.shard.file, reason));
             }
+            Ok(())
+        };
+        self.parts.par_iter().try_for_each(|part| {
+            if !part.documents.clone().any(&is_wanted) {
+                return Ok::<(), Error>(());
+            }
+            let mixed = self.mixed.as_ref().map(|mixed| &mixed.parts);
+            if let Some(mixed) = mixed.and_then(|parts| parts.get(&(part.place, part.index))) {
+                check_width(part, mixed.width)?;
+                if let Some(found) = mixed.languages.get(self.language) {
+                    let (mut documents, mut vectors) = (Vec::new(), Vec::new());
+                    for (document, at) in self.documents_among(part, &found.rows) {
+                        if let Some(place) = found.places[at].filter(|_| is_wanted(document)) {
+                            documents.push(document);
+                            vectors.extend(&found.values[place * mixed.width..][..mixed.width]);
+                        }
+                    }
+                    visit(&documents, &vectors);
+                }
+                return Ok(());
+            }
+            let path = self.context.run.embeddings_part(part.shard, part.index);
+            let mut scan = EmbeddingScan::open(&path)?;
+            let (width, rows) = (scan.hidden_size, scan.documents.rows().to_vec());
+            check_width(part, width)?;
             let mut own = self.documents_among(part, &rows).peekable();
             let (mut chunk_offsets, mut values) = (Vec::new(), Vec::new());
             for start in (0..rows.len()).step_by(BLOCK_ROWS) {
@@ -306,14 +328,15 @@ impl<'a> ComparedDocuments<'a> {
     /// Returns ranges of clusters that fit in memory together; [`Error::Config`] if one is too
     /// large.
     fn memory_groups(&self, clustered: &Clustered) -> Result<Vec<Range<usize>>> {
-        let memory_mb = self.near.embeddings.memory_mb.unwrap_or(MEMORY_MB);
+        let kept = self.mixed.as_ref().map_or(0, |mixed| mixed.bytes());
         // Half of the memory is for the packed copies of the rows that stay.
-        let most = memory_mb.saturating_mul(1_000_000) / 2;
+        let most = memory_bytes(self.near).saturating_sub(kept) / 2;
         let bytes = |range: &Range<usize>| range.len() * clustered.width * size_of::<f32>();
         let bytes: Vec<usize> = clustered.ranges.iter().map(bytes).collect();
         grouped(&bytes, most).map_err(|cluster| {
             let documents = clustered.ranges[cluster].len();
-            let (language, least) = (self.language, (2 * bytes[cluster]).div_ceil(1_000_000));
+            let least = (2 * bytes[cluster] + kept).div_ceil(1_000_000);
+            let (language, memory_mb) = (self.language, memory_bytes(self.near) / 1_000_000);
             let reason = format!(
                 "is {memory_mb}; the embeddings of a cluster of {documents} documents of {language} \
                  need {least}; give as much, or more `clusters`"
@@ -382,6 +405,11 @@ impl<'a> ComparedDocuments<'a> {
         }
         Ok(found)
     }
+}
+
+/// Returns the bytes that the compared embeddings may take.
+pub(super) fn memory_bytes(near: NearFilter<'_>) -> usize {
+    near.embeddings.memory_mb.unwrap_or(MEMORY_MB).saturating_mul(1_000_000)
 }
 
 /// Splits clusters with the given `bytes` into as few consecutive groups of at most `most` bytes as

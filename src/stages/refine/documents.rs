@@ -15,7 +15,7 @@ use polysift_base::sample::{BottomKSample, ordinal_rank};
 use polysift_config::{
     HeadOutput, REFINE_MAX_SAMPLE, REFINE_MIN_SAMPLE, REFINE_RISK_DIVISOR, REFINE_SAMPLE_EVERY,
 };
-use polysift_corpus::mixed::MixedGroups;
+use polysift_corpus::mixed::MixedScores;
 use polysift_corpus::rows::{Row, RunRows};
 use polysift_corpus::scan::ScoredCorpus;
 use polysift_corpus::score_files::{Rescored, RescoredOf};
@@ -88,7 +88,7 @@ impl<'a> RunScores<'a> {
         // The first round is a sample; all others are near thresholds.
         let (all, later) = (self.differences(0..rounds)?, self.differences(1..rounds)?);
         let (files, rescored) = (ScoreFiles::Scored, Some(&rescored as &RescoredOf<'_>));
-        let groups = MixedGroups::new(context, embedded, files, rescored);
+        let groups = MixedScores::groups(context, embedded, files, rescored);
         let mut languages = BTreeMap::new();
         for (language, thresholds) in self.encoded_thresholds()? {
             let mixed = groups.with(&language)?;
