@@ -18,20 +18,22 @@ use polysift_selection::{HeadColumn, ScanRequest, ScoreBatch};
 
 /// Maximum bytes of the scores of a group of languages.
 const MAX_BYTES: u64 = 2 << 30;
+/// Shards whose scores are in memory before they are dealt to the languages.
+const SHARDS_AT_ONCE: usize = 64;
 
-/// Scores of a group of languages in the shards with several languages, by index in the plan.
+/// Scores of a group of languages in the shards with several languages.
+#[derive(Default)]
 pub struct MixedScores {
-    pub(crate) shards: BTreeMap<u64, MixedShard>,
+    /// By index of the shard in the plan: the rows of any language that filters remove.
+    pub(crate) left_out: BTreeMap<u64, LeftOut>,
+    languages: BTreeMap<String, MixedRows>,
 }
 
-/// Scores of a group of languages in a shard, and the rows of any language that filters remove.
-pub(crate) struct MixedShard {
-    pub(crate) left_out: LeftOut,
-    pub(crate) languages: BTreeMap<String, MixedRows>,
-}
-
-/// Scores of a language in a shard, in the order of its rows.
-pub(crate) struct MixedRows {
+/// Scores of a language, in the order of shards and rows.
+#[derive(Clone)]
+struct MixedRows {
+    /// Index in the plan of each shard with rows, ascending, and its first row here.
+    shards: Vec<(u64, usize)>,
     len: usize,
     /// By head of the run: logits and scores, and which rows have both.
     heads: Vec<([Vec<f32>; 2], Vec<bool>)>,
@@ -48,61 +50,120 @@ impl MixedScores {
         files: ScoreFiles,
         rescored: Option<&'a RescoredOf<'a>>,
     ) -> LanguageGroups<'a, Self> {
-        let bytes_per_document = 9 * context.config.heads.len() as u64 + 8;
-        LanguageGroups::new(embedded, MAX_BYTES / bytes_per_document, move |group| {
-            let shards = embedded.mixed_shards_with(group).into_par_iter();
-            let read = |(place, shard, num_parts)| {
-                let rescored = rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
-                let read = MixedShard::read(context, files, &rescored, group, shard, num_parts)?;
-                Ok((place, read))
+        let heads = context.config.heads.len();
+        // A shard may have one document of each language.
+        let bytes_per_document = 9 * heads + 8 + size_of::<(u64, usize)>();
+        LanguageGroups::new(embedded, MAX_BYTES / bytes_per_document as u64, move |group| {
+            let new = MixedRows {
+                shards: Vec::new(),
+                len: 0,
+                heads: vec![Default::default(); heads],
+                weights: weight_column(context.config).map(|_| Vec::new()),
             };
-            Ok(Self { shards: shards.map(read).collect::<Result<_>>()? })
+            let (mut left_out, mut all) = (BTreeMap::new(), vec![new.clone(); group.len()]);
+            for shards in embedded.mixed_shards_with(group).chunks(SHARDS_AT_ONCE) {
+                let read = |&(_, shard, num_parts): &(u64, &Shard, usize)| {
+                    let rescored = rescored.map_or(Ok(Rescored::new()), |of| of(shard))?;
+                    let found = vec![new.clone(); group.len()];
+                    read_shard(context, files, &rescored, group, (shard, num_parts), found)
+                };
+                let read: Vec<_> = shards.par_iter().map(read).collect::<Result<_>>()?;
+                for (&(place, ..), (own_left_out, found)) in shards.iter().zip(read) {
+                    left_out.insert(place, own_left_out);
+                    all.iter_mut().zip(found).for_each(|(all, own)| all.append(place, own));
+                }
+            }
+            let languages = group.iter().map(|language| (*language).to_owned()).zip(all).collect();
+            Ok(Self { left_out, languages })
         })
+    }
+
+    /// Passes the rows of `language` in the shard `place` to `visit`; returns false without doing
+    /// so if the `request` needs ids, which are not in memory.
+    pub(crate) fn scan(
+        &self,
+        language: &str,
+        place: u64,
+        request: &ScanRequest,
+        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let Some(rows) = self.languages.get(language) else { return Ok(false) };
+        let Ok(at) = rows.shards.binary_search_by_key(&place, |(place, _)| *place) else {
+            return Ok(true); // filters remove all rows
+        };
+        let end = rows.shards.get(at + 1).map_or(rows.len, |(_, start)| *start);
+        let range = rows.shards[at].1..end;
+        let mut heads = vec![HeadColumn::default(); rows.heads.len()];
+        for &head in &request.heads {
+            let ([logits, scores], present) = &rows.heads[head];
+            let [logits, scores] = [logits, scores].map(|values| &values[range.clone()]);
+            let present = &present[range.clone()];
+            let present = present.contains(&false).then_some(present);
+            heads[head] = HeadColumn { logits, scores, present };
+        }
+        if request.wants_any_id(&heads) {
+            return Ok(false);
+        }
+        if request.others {
+            let weights = rows.weights.as_ref().map(|weights| &weights[range.clone()]);
+            let batch = ScoreBatch { len: range.len(), weights, ..ScoreBatch::default() };
+            visit(&ScoreBatch { heads: &heads, ..batch })?;
+        }
+        Ok(true)
     }
 }
 
-impl MixedShard {
-    /// Reads the scores of the languages `group` in `shard`.
-    fn read(
-        context: Context<'_>,
-        files: ScoreFiles,
-        rescored: &Rescored,
-        group: &[&str],
-        shard: &Shard,
-        num_parts: usize,
-    ) -> Result<Self> {
-        let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
-        let removed = removed_rows(context, shard, None)?;
-        let weight = weight_column(context.config);
-        let row = (!removed.is_empty() || !rescored.is_empty()).then_some(ROW);
-        let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
-        let new = || MixedRows {
-            len: 0,
-            heads: vec![Default::default(); heads.len()],
-            weights: weight.map(|_| Vec::new()),
-        };
-        let mut found: Vec<MixedRows> = group.iter().map(|_| new()).collect();
-        for index in 0..num_parts {
-            context.stop.check()?;
-            let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
-            let mut scans = batches_of(&parts, names.clone())?;
-            loop {
-                let batches = scans.iter_mut().filter_map(Iterator::next);
-                let mut batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
-                let Some(first) = batches.first() else { break };
-                let rows = row.map_or(Ok(None), |row| first.numbers(row))?.map(<[u64]>::to_vec);
-                let rows = rows.unwrap_or_default();
-                if !rescored.is_empty() {
-                    replace_scores(batches.iter_mut().enumerate(), &rows, rescored)?;
-                }
-                let is_removed = |at: usize| rows.get(at).is_some_and(|row| removed.contains(*row));
-                deal(&batches, weight, is_removed, group, &mut found)?;
-            }
+impl MixedRows {
+    /// Appends the rows of the shard `place`.
+    fn append(&mut self, place: u64, mut own: Self) {
+        if own.len == 0 {
+            return;
         }
-        let found = group.iter().zip(found).filter(|(_, rows)| rows.len > 0);
-        let languages = found.map(|(language, rows)| ((*language).to_owned(), rows)).collect();
-        Ok(Self { left_out: LeftOut { removed, ..LeftOut::default() }, languages })
+        self.shards.push((place, self.len));
+        self.len += own.len;
+        for ((all, all_present), (own, own_present)) in self.heads.iter_mut().zip(&mut own.heads) {
+            all.iter_mut().zip(own).for_each(|(all, own)| all.append(own));
+            all_present.append(own_present);
+        }
+        if let Some((all, own)) = self.weights.as_mut().zip(own.weights.as_mut()) {
+            all.append(own);
+        }
     }
+}
+
+/// Reads the scores of the languages `group` in a shard with a number of parts into `found`, by
+/// language; also returns the rows that filters remove.
+fn read_shard(
+    context: Context<'_>,
+    files: ScoreFiles,
+    rescored: &Rescored,
+    group: &[&str],
+    (shard, num_parts): (&Shard, usize),
+    mut found: Vec<MixedRows>,
+) -> Result<(LeftOut, Vec<MixedRows>)> {
+    let heads: Vec<&str> = context.config.heads.keys().map(String::as_str).collect();
+    let removed = removed_rows(context, shard, None)?;
+    let weight = weight_column(context.config);
+    let row = (!removed.is_empty() || !rescored.is_empty()).then_some(ROW);
+    let names: Vec<&str> = weight.into_iter().chain(row).chain(["language"]).collect();
+    for index in 0..num_parts {
+        context.stop.check()?;
+        let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
+        let mut scans = batches_of(&parts, names.clone())?;
+        loop {
+            let batches = scans.iter_mut().filter_map(Iterator::next);
+            let mut batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
+            let Some(first) = batches.first() else { break };
+            let rows = row.map_or(Ok(None), |row| first.numbers(row))?.map(<[u64]>::to_vec);
+            let rows = rows.unwrap_or_default();
+            if !rescored.is_empty() {
+                replace_scores(batches.iter_mut().enumerate(), &rows, rescored)?;
+            }
+            let is_removed = |at: usize| rows.get(at).is_some_and(|row| removed.contains(*row));
+            deal(&batches, weight, is_removed, group, &mut found)?;
+        }
+    }
+    Ok((LeftOut { removed, ..LeftOut::default() }, found))
 }
 
 /// Appends each row of `batches`, one per head, to the rows in `found` of its language in `group`.
@@ -121,7 +182,7 @@ fn deal(
         if is_removed(at) {
             continue;
         }
-        let MixedRows { len, heads, weights: own_weights } = &mut found[own];
+        let MixedRows { len, heads, weights: own_weights, .. } = &mut found[own];
         *len += 1;
         for (([logits, scores], has_score), (values, present)) in heads.iter_mut().zip(&columns) {
             logits.push(values[0][at]);
@@ -133,29 +194,4 @@ fn deal(
         }
     }
     Ok(())
-}
-
-impl MixedRows {
-    /// Passes the rows to `visit`; returns false without doing so if the `request` needs ids, which
-    /// are not in memory.
-    pub(crate) fn scan(
-        &self,
-        request: &ScanRequest,
-        visit: &mut dyn FnMut(&ScoreBatch<'_>) -> Result<()>,
-    ) -> Result<bool> {
-        let mut heads = vec![HeadColumn::default(); self.heads.len()];
-        for &head in &request.heads {
-            let ([logits, scores], present) = &self.heads[head];
-            let present = present.contains(&false).then_some(&present[..]);
-            heads[head] = HeadColumn { logits, scores, present };
-        }
-        if request.wants_any_id(&heads) {
-            return Ok(false);
-        }
-        if request.others {
-            let weights = self.weights.as_deref();
-            visit(&ScoreBatch { len: self.len, weights, heads: &heads, ..ScoreBatch::default() })?;
-        }
-        Ok(true)
-    }
 }

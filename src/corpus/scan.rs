@@ -47,7 +47,7 @@ impl<'a> ScoredCorpus<'a> {
         let cascade = Cascade::of_languages(context, [language.to_owned()])?;
         let left_out = |&(place, shard, _): &(u64, &'a Shard, usize)| {
             context.stop.check()?;
-            if mixed.is_some_and(|mixed| mixed.shards.contains_key(&place)) {
+            if mixed.is_some_and(|mixed| mixed.left_out.contains_key(&place)) {
                 return Ok(LeftOut::default());
             }
             let cascaded = cascade.left_out_rows(context, place, shard)?;
@@ -106,12 +106,13 @@ impl Corpus for ScoredCorpus<'_> {
     ) -> Result<()> {
         let mut left_out = &self.left_out[shard];
         let (place, shard, num_parts) = self.shards[shard];
-        if let Some(mixed) = self.mixed.and_then(|mixed| mixed.shards.get(&place)) {
-            let Some(rows) = mixed.languages.get(self.language) else { return Ok(()) };
-            if rows.scan(request, visit)? {
+        if let Some(mixed) = self.mixed
+            && let Some(mixed_left_out) = mixed.left_out.get(&place)
+        {
+            if mixed.scan(self.language, place, request, visit)? {
                 return Ok(());
             }
-            left_out = &mixed.left_out;
+            left_out = mixed_left_out;
         }
         let rescored = self.rescored.map_or(Ok(Rescored::new()), |of_shard| of_shard(shard))?;
         for index in 0..num_parts {
