@@ -89,8 +89,8 @@ impl Embedded {
         documents
     }
 
-    /// Groups those of `languages` that have documents, in order, so that one pass can read a group:
-    /// up to `most` documents of each language stay in memory, and about `of_group` of a group.
+    /// Groups the `languages` with documents, in order, so that one pass can read a group: up to
+    /// `most` documents of each language stay in memory, and about `of_group` of a group.
     pub fn language_groups(
         &self,
         languages: &BTreeSet<String>,

@@ -43,7 +43,8 @@ impl<'a, T> LanguageGroups<'a, T> {
     }
 
     /// Returns the data of the group of `language`, if it is in one, and reads them if another
-    /// group is in memory. No two threads of a pool may call this at a time.
+    /// group is in memory. Threads of a pool must not call this at once: one that waits would keep
+    /// `read` from the pool.
     pub fn with(&self, language: &str) -> Result<Option<Arc<T>>> {
         let Some(at) = self.groups.iter().position(|group| group.contains(&language)) else {
             return Ok(None);

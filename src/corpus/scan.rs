@@ -32,8 +32,8 @@ pub struct ScoredCorpus<'a> {
 }
 
 impl<'a> ScoredCorpus<'a> {
-    /// Opens the scores of `language` in `files`; `rescored` replaces some of them. Shards in `mixed`
-    /// are read only if ids are needed.
+    /// Opens the scores of `language` in `files`; `rescored` replaces some of them. Shards that are
+    /// in `mixed` are read only if ids are needed.
     pub fn open(
         context: Context<'a>,
         embedded: &'a Embedded,

@@ -89,6 +89,7 @@ pub fn read_part(
     Err(other_rows(&files.part(context.run, heads[0], shard, index)))
 }
 
+/// Makes the error for the part `path`, which does not have the rows of another head's part.
 fn other_rows(path: &Path) -> Error {
     Error::corrupt(path, "the scores of two heads do not hold the same rows")
 }
@@ -109,7 +110,7 @@ pub(crate) fn weights_of<'b>(batch: &'b PartBatch, name: &str) -> Result<&'b [u6
     batch.numbers(name)?.ok_or_else(|| Error::config("selection.weight", reason))
 }
 
-/// Reads the scores of `parts`; the batches of the first part have the document columns `names` too.
+/// Reads the scores of `parts`; batches of the first part also have the document columns `names`.
 pub(crate) fn batches_of(parts: &[PartReader], mut names: Vec<&str>) -> Result<Vec<PartBatches>> {
     let scans = parts.iter().map(|part| part.scores(&std::mem::take(&mut names)));
     scans.collect()

@@ -119,8 +119,8 @@ pub(crate) fn removed_by_filters(config: &RunConfig, verdicts: &VerdictRows) -> 
     RowSet::removed(verdicts, removes)
 }
 
-/// Reads the rows of `shard` that filters remove before the thresholds are computed, of the language
-/// `only` or of all languages.
+/// Reads the rows of `shard` that filters remove before the thresholds are computed: of the
+/// language `only`, or of all languages.
 pub(crate) fn removed_rows(
     context: Context<'_>,
     shard: &Shard,

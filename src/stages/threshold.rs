@@ -23,7 +23,7 @@ pub fn threshold(context: Context<'_>) -> Result<()> {
     let mut work = StageWork::dealt(context, Stage::Threshold, languages)?;
     let mixed = MixedScores::groups(context, &embedded, scores, None);
     if !mixed.is_empty() {
-        work.at_once = 1; // its threads would wait for the scores that one of them reads
+        work.at_once = 1; // see `LanguageGroups::with`
     }
     let one = |_| Some(1);
     work.for_all(context, "languages", one, |context, item| {

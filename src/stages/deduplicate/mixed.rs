@@ -16,6 +16,7 @@ pub(super) struct MixedVectors {
     pub(super) parts: BTreeMap<(u64, usize), MixedPart>,
 }
 
+/// Embeddings of a part, by language.
 pub(super) struct MixedPart {
     /// Length of one embedding.
     pub(super) width: usize,
