@@ -22,7 +22,6 @@ const MAX_BYTES: u64 = 2 << 30;
 const SHARDS_AT_ONCE: usize = 64;
 
 /// Scores of a group of languages in the shards with several languages.
-#[derive(Default)]
 pub struct MixedScores {
     /// By index of the shard in the plan: the rows of any language that filters remove.
     pub(crate) left_out: BTreeMap<u64, LeftOut>,

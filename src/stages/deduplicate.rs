@@ -66,7 +66,7 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         ROUNDS as u64 * documents.sum::<u64>()
     };
     let units = |item| Some(num_documents(item));
-    let vectors = MixedVectors::groups(context, &embedded, memory_bytes(near) / 4)?;
+    let vectors = MixedVectors::groups(context, &embedded, memory_bytes(near) / 4);
     work.for_all(context, "documents", units, |context, item| {
         let language = &work.items.keys[item];
         let gpu = gpu.as_ref();

@@ -40,16 +40,17 @@ impl MixedVectors {
         context: Context<'a>,
         embedded: &'a Embedded,
         most_bytes: usize,
-    ) -> Result<LanguageGroups<'a, Self>> {
+    ) -> LanguageGroups<'a, Self> {
         let run = context.run;
         let languages: Vec<&str> = embedded.num_documents().into_keys().collect();
         let shards = embedded.mixed_shards_with(&languages);
         let mut shards = shards.into_iter().filter(|(.., num_parts)| *num_parts > 0);
-        let width = shards.next().map_or(Ok(1), |(_, shard, _)| {
-            EmbeddingScan::open(&run.embeddings_part(shard, 0)).map(|scan| scan.hidden_size.max(1))
-        })?;
-        let most = (most_bytes / (width * size_of::<f32>())) as u64;
-        Ok(LanguageGroups::new(embedded, most, move |group| {
+        let scan = shards.next().map(|(_, shard, _)| run.embeddings_part(shard, 0));
+        // If the part cannot be read, there are no groups, and it fails where it is needed.
+        let scan = scan.and_then(|path| EmbeddingScan::open(&path).ok());
+        let bytes = |scan: EmbeddingScan| scan.hidden_size.max(1) * size_of::<f32>();
+        let most = scan.map_or(0, |scan| most_bytes / bytes(scan)) as u64;
+        LanguageGroups::new(embedded, most, move |group| {
             let shards = embedded.mixed_shards_with(group).into_par_iter();
             let parts = shards.flat_map_iter(|(place, shard, num_parts)| {
                 (0..num_parts).map(move |index| (place, shard, index))
@@ -59,7 +60,7 @@ impl MixedVectors {
                 Ok(((place, index), MixedPart::read(context, &path, group)?))
             };
             Ok(Self { parts: parts.map(read).collect::<Result<_>>()? })
-        }))
+        })
     }
 
     /// Returns the bytes of the embeddings.
