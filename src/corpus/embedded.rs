@@ -9,8 +9,8 @@ use polysift_runs::run::{Plan, RunDir, Shard, Stage, Summary};
 
 /// Number of bits of an ordinal that hold the row within a shard.
 const ROW_BITS: u32 = 40;
-/// Maximum documents of a group of languages whose documents are in memory together.
-pub const GROUP_DOCUMENTS: u64 = 1 << 22;
+/// Maximum documents in memory of a group of languages.
+const GROUP_DOCUMENTS: u64 = 1 << 22;
 
 /// Returns the ordinal of a row: its position in the whole corpus, in plan order.
 pub fn ordinal(shard: u64, row: u64) -> u64 {
@@ -89,30 +89,33 @@ impl Embedded {
         documents
     }
 
-    /// Groups the `languages` with documents, in order, so that one pass can read a group: up to
-    /// `most` documents of each language stay in memory, and about `of_group` of a group.
-    pub fn language_groups(
-        &self,
-        languages: &BTreeSet<String>,
-        most: u64,
-        of_group: u64,
-    ) -> Vec<Vec<&str>> {
-        let (mut groups, mut weight): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
-        for (language, count) in self.num_documents() {
-            if !languages.contains(language) {
-                continue;
-            }
-            weight += count.min(most);
-            match groups.last_mut() {
-                Some(group) if weight <= of_group => group.push(language),
-                _ => {
-                    weight = count.min(most);
-                    groups.push(vec![language]);
-                }
+    /// Groups those `languages` that have documents so that one pass can read a group, of which up
+    /// to `most` documents of each language stay in memory, and about four million of all.
+    pub fn language_groups(&self, languages: &BTreeSet<String>, most: u64) -> Vec<Vec<&str>> {
+        let counts = self.num_documents().into_iter();
+        let counts = counts.filter(|(language, _)| languages.contains(*language));
+        grouped(counts.map(|(language, count)| (language, count.min(most))), GROUP_DOCUMENTS)
+    }
+}
+
+/// Splits languages, given with their documents, into consecutive groups of up to `most` documents;
+/// a language with more is a group of its own.
+pub(crate) fn grouped<'l>(
+    counts: impl Iterator<Item = (&'l str, u64)>,
+    most: u64,
+) -> Vec<Vec<&'l str>> {
+    let (mut groups, mut sum): (Vec<Vec<&str>>, u64) = (Vec::new(), 0);
+    for (language, count) in counts {
+        sum += count;
+        match groups.last_mut() {
+            Some(group) if sum <= most => group.push(language),
+            _ => {
+                sum = count;
+                groups.push(vec![language]);
             }
         }
-        groups
     }
+    groups
 }
 
 /// Returns the summaries of the `keys` of `stage`; [`Error::Missing`] if a unit is not `done`.

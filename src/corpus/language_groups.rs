@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
 use crate::Embedded;
+use crate::embedded::grouped;
 use polysift_base::error::Result;
 use polysift_base::panics::lock;
 
@@ -28,12 +29,12 @@ impl<'a, T> LanguageGroups<'a, T> {
         most: u64,
         read: impl Fn(&[&str]) -> Result<T> + Sync + 'a,
     ) -> Self {
-        let counts = embedded.num_documents();
         let mixed = embedded.summaries.iter().filter(|summary| summary.counts.len() > 1);
-        let languages = mixed.flat_map(|summary| summary.counts.keys());
-        let languages = languages.filter(|language| counts[language.as_str()] <= most);
-        let languages: BTreeSet<String> = languages.cloned().collect();
-        let groups = embedded.language_groups(&languages, u64::MAX, most);
+        let mixed: BTreeSet<&str> =
+            mixed.flat_map(|summary| summary.counts.keys()).map(String::as_str).collect();
+        let counts = embedded.num_documents().into_iter();
+        let counts = counts.filter(|(language, count)| *count <= most && mixed.contains(language));
+        let groups = grouped(counts, most);
         Self { groups, read: Box::new(read), held: Mutex::default() }
     }
 

@@ -7,7 +7,8 @@ use rayon::prelude::*;
 use crate::language_groups::LanguageGroups;
 use crate::left_out::LeftOut;
 use crate::score_files::{
-    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, replace_scores, weight_column, weights_of,
+    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, next_batches, replace_scores, weight_column,
+    weights_of,
 };
 use crate::verdicts::removed_rows;
 use crate::{Context, Embedded};
@@ -150,8 +151,7 @@ fn read_shard(
         let parts = files.open(context.run, heads.iter().copied(), shard, index)?;
         let mut scans = batches_of(&parts, names.clone())?;
         loop {
-            let batches = scans.iter_mut().filter_map(Iterator::next);
-            let mut batches: Vec<PartBatch> = batches.collect::<Result<_>>()?;
+            let mut batches = next_batches(scans.iter_mut())?;
             let Some(first) = batches.first() else { break };
             let rows = row.map_or(Ok(None), |row| first.numbers(row))?.map(<[u64]>::to_vec);
             let rows = rows.unwrap_or_default();

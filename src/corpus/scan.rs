@@ -7,7 +7,8 @@ use crate::embedded::ordinal;
 use crate::left_out::LeftOut;
 use crate::mixed::MixedScores;
 use crate::score_files::{
-    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, replace_scores, weight_column, weights_of,
+    ROW, Rescored, RescoredOf, ScoreFiles, batches_of, next_batches, replace_scores, weight_column,
+    weights_of,
 };
 use crate::verdicts::removed_rows;
 use crate::{Cascade, Context, Embedded};
@@ -167,10 +168,7 @@ impl ScannedPart<'_> {
     ) -> Result<()> {
         let mut next_row = 0;
         loop {
-            let mut batches = Vec::new();
-            for (_, scan) in &mut self.scans {
-                batches.extend(scan.next().transpose()?);
-            }
+            let mut batches = next_batches(self.scans.iter_mut().map(|(_, scan)| scan))?;
             let Some(first) = batches.first() else { return Ok(()) };
             let rows = next_row..next_row + first.len();
             next_row = rows.end;

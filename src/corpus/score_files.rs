@@ -116,6 +116,13 @@ pub(crate) fn batches_of(parts: &[PartReader], mut names: Vec<&str>) -> Result<V
     scans.collect()
 }
 
+/// Reads the next batch of each of `scans`, one per head; none at the end.
+pub(crate) fn next_batches<'s>(
+    scans: impl Iterator<Item = &'s mut PartBatches>,
+) -> Result<Vec<PartBatch>> {
+    scans.filter_map(Iterator::next).collect()
+}
+
 /// Replaces the scores of those `rows` in the batches of some heads that were scored again.
 pub(crate) fn replace_scores<'b>(
     batches: impl Iterator<Item = (usize, &'b mut PartBatch)>,

@@ -171,7 +171,7 @@ impl Epochs {
         (u128::from(self.units) * u128::from(total)).div_ceil(u128::from(Rate::ONE))
     }
 
-    /// Returns the nearest f64, whose shortest decimal is the number as it was written.
+    /// Returns the nearest f64. Printed in the shortest form, it shows the number that was parsed.
     fn as_f64(self) -> f64 {
         self.units as f64 / Rate::ONE as f64
     }

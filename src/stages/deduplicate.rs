@@ -60,11 +60,8 @@ pub fn deduplicate(context: Context<'_>) -> Result<()> {
         tracing::info!("comparing embeddings on cuda:{}", gpu.ordinal());
     }
     // Each document may be compared in every round.
-    let num_documents = |item: usize| -> u64 {
-        let counts = embedded.summaries.iter().map(|summary| &summary.counts);
-        let documents = counts.filter_map(|counts| counts.get(&work.items.keys[item]));
-        ROUNDS as u64 * documents.sum::<u64>()
-    };
+    let counts = embedded.num_documents();
+    let num_documents = |item: usize| ROUNDS as u64 * counts[work.items.keys[item].as_str()];
     let units = |item| Some(num_documents(item));
     let vectors = MixedVectors::groups(context, &embedded, memory_bytes(near) / 4);
     work.for_all(context, "documents", units, |context, item| {

@@ -42,7 +42,6 @@ use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::BottomKSample;
 use polysift_config::RunConfig;
 use polysift_corpus::Context;
-use polysift_corpus::embedded::GROUP_DOCUMENTS;
 use polysift_corpus::verdicts::{REPORTS, filter_report};
 use polysift_runs::run::Stage;
 
@@ -108,8 +107,7 @@ pub fn write_report(
 ) -> Result<WrittenReport> {
     let run = StoredRun::open(context)?;
     let limits = ReportLimits::new(&run, request.sample, request.examples);
-    let groups =
-        run.embedded.language_groups(&run.embedded.languages(), COUNTED_DOCUMENTS, GROUP_DOCUMENTS);
+    let groups = run.embedded.language_groups(&run.embedded.languages(), COUNTED_DOCUMENTS);
     let shards = groups.iter().flat_map(|group| run.embedded.shards_with(group));
     let rows: u64 = shards.map(|(place, ..)| run.embedded.summaries[place as usize].rows).sum();
     context.progress.begin("report", Some(2 * rows), "documents");

@@ -33,7 +33,6 @@ use polysift_base::io::write_new;
 use polysift_base::metrics::effective_size;
 use polysift_base::sample::{BottomKSample, hash_of, ordinal_rank};
 use polysift_config::{HeadKind, Keep, Rate, RunConfig};
-use polysift_corpus::embedded::GROUP_DOCUMENTS;
 use polysift_corpus::heads::{Heads, in_words};
 use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::select::{scored_run, stored_selections};
@@ -117,7 +116,7 @@ pub fn sample(context: Context<'_>, request: &SampleRequest) -> Result<Vec<Langu
     let history = (!earlier.ids.is_empty()).then(|| hash_of(&earlier.ids).as_bytes().to_vec());
     let history = history.unwrap_or_default();
     let most = request.frame.max(request.count) as u64;
-    for group in embedded.language_groups(&languages, most, GROUP_DOCUMENTS) {
+    for group in embedded.language_groups(&languages, most) {
         let mut frames = BTreeMap::new();
         for language in group {
             let near = head.zip(heads.as_ref());

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use rayon::prelude::*;
 
-use super::mixed::MixedVectors;
+use super::mixed::{MixedPart, MixedVectors};
 use polysift_base::error::{Error, Result};
 use polysift_base::panics::{lock, unpoisoned};
 use polysift_base::sample::{BottomKSample, hash_seed, ordinal_rank};
@@ -194,16 +194,8 @@ impl<'a> ComparedDocuments<'a> {
             let mixed = self.mixed.as_ref().map(|mixed| &mixed.parts);
             if let Some(mixed) = mixed.and_then(|parts| parts.get(&(part.place, part.index))) {
                 check_width(part, mixed.width)?;
-                if let Some(found) = mixed.languages.get(self.language) {
-                    let (mut documents, mut vectors) = (Vec::new(), Vec::new());
-                    for (document, at) in self.documents_among(part, &found.rows) {
-                        if let Some(place) = found.places[at].filter(|_| is_wanted(document)) {
-                            documents.push(document);
-                            vectors.extend(&found.values[place * mixed.width..][..mixed.width]);
-                        }
-                    }
-                    visit(&documents, &vectors);
-                }
+                let (documents, vectors) = self.vectors_in_memory(part, mixed, &is_wanted);
+                visit(&documents, &vectors);
                 return Ok(());
             }
             let path = self.context.run.embeddings_part(part.shard, part.index);
@@ -231,6 +223,24 @@ impl<'a> ComparedDocuments<'a> {
             Ok(())
         })?;
         Ok(known_width.into_inner())
+    }
+
+    /// Returns the wanted documents of `part` with a usable embedding in `mixed`, and the embeddings.
+    fn vectors_in_memory(
+        &self,
+        part: &Part<'_>,
+        mixed: &MixedPart,
+        is_wanted: impl Fn(usize) -> bool,
+    ) -> (Vec<usize>, Vec<f32>) {
+        let (mut documents, mut vectors) = (Vec::new(), Vec::new());
+        let Some(found) = mixed.languages.get(self.language) else { return (documents, vectors) };
+        for (document, at) in self.documents_among(part, &found.rows) {
+            if let Some(place) = found.places[at].filter(|_| is_wanted(document)) {
+                documents.push(document);
+                vectors.extend(&found.values[place * mixed.width..][..mixed.width]);
+            }
+        }
+        (documents, vectors)
     }
 
     /// Returns the embeddings of a uniform sample of the wanted documents, in random order, and

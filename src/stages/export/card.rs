@@ -122,19 +122,16 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
     let embedded = Embedded::of(run)?;
     let export = StoredExport::open(context, &embedded.plan.names())?;
     let selections = stored_selections(run, embedded.languages())?;
-    let mut read: BTreeMap<&str, u64> = BTreeMap::new();
-    for (language, documents) in embedded.summaries.iter().flat_map(|summary| &summary.counts) {
-        *read.entry(language).or_default() += documents;
-    }
     let (mut languages, mut tags) = (Vec::new(), BTreeSet::new());
     let mut total = DocumentAmount::default();
-    for (&code, &documents_read) in &read {
+    let documents_read = embedded.num_documents();
+    for (&code, &read) in &documents_read {
         let amount = export.all.languages.get(code).copied().unwrap_or_default();
         total.add(amount);
         let mut language = json!(amount);
         language["code"] = json!(code);
         language["name"] = json!(language_name(code));
-        language["documents_read"] = json!(documents_read);
+        language["documents_read"] = json!(read);
         languages.push(language);
         tags.extend(language_tag(code).filter(|_| amount.documents > 0));
     }
@@ -145,7 +142,7 @@ pub fn card_facts(context: Context<'_>, settings: &CardConfig) -> Result<Value> 
         "bytes": total.bytes,
         "tokens": total.tokens,
         "disk_bytes": export.all.disk_bytes,
-        "documents_read": read.values().sum::<u64>(),
+        "documents_read": documents_read.values().sum::<u64>(),
         "size_category": size_category(total.documents),
         "configs": export.list_configs(),
         "languages": languages,

@@ -10,7 +10,6 @@ use polysift_base::error::Result;
 use polysift_base::metrics::{ratio, spearman};
 use polysift_base::sample::BottomKSample;
 use polysift_config::{HeadConfig, Keep, Rate};
-use polysift_corpus::embedded::GROUP_DOCUMENTS;
 use polysift_corpus::heads::frozen_keep;
 use polysift_corpus::rows::{RunRows, check_removed};
 use polysift_corpus::{Context, Embedded, ScoreFiles};
@@ -61,7 +60,7 @@ pub fn evaluate_run<'a>(context: Context<'a>, top: Rate, sample: usize) -> Resul
     if heads.is_empty() {
         return Ok(agreement);
     }
-    let groups = embedded.language_groups(&embedded.languages(), sample as u64, GROUP_DOCUMENTS);
+    let groups = embedded.language_groups(&embedded.languages(), sample as u64);
     let languages = groups.iter().map(Vec::len).sum::<usize>() as u64;
     context.progress.begin("evaluate", Some(languages), "languages");
     for group in &groups {
